@@ -135,7 +135,7 @@ PLANTED = (
     Planted(
         "a_compaction_revives_dead_rows",
         "proxy.write.compactor",
-        ("killed=[RowRef(group.uid, at) for at in dead - holes]", "killed=[]"),
+        ("killed=[records.RowRef(group.uid, at) for at in dead - holes]", "killed=[]"),
         "records",
         behind="the API takes a group only with the dead rows of those before (group_not_live)",
     ),

@@ -39,20 +39,8 @@ from encrypted_records.mirror.copy import (
     read_runs,
     require_runs,
 )
-from encrypted_records.model import credentials, ids, strict_json, wire
+from encrypted_records.model import credentials, ids, records, strict_json, wire
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.records import (
-    Group,
-    LogEntry,
-    ManifestDelta,
-    PageDigests,
-    PageRef,
-    RowDigests,
-    RowRef,
-    SealedRow,
-    Segment,
-    SegmentHeader,
-)
 from encrypted_records.model.roster import ENTRIES_AT_ONCE, RosterEntry
 from encrypted_records.proxy import auth
 
@@ -95,8 +83,8 @@ class _OrganizationState:
 class _CopyState:
     organization: str
     log: SchemaLog
-    fresh: list[LogEntry] = field(default_factory=list)
-    headers: dict[bytes, SegmentHeader] = field(default_factory=dict)
+    fresh: list[records.LogEntry] = field(default_factory=list)
+    headers: dict[bytes, records.SegmentHeader] = field(default_factory=dict)
     checkpoint: str = ""
 
 
@@ -325,7 +313,7 @@ class Copier:
             apart = {wire.encode([grant]): grant for grant in grants}
             state.grants = wire.encode(apart[key] for key in sorted(apart))
 
-    async def _manifest(self, schema: str, old: MirrorCopy) -> list[ManifestDelta]:
+    async def _manifest(self, schema: str, old: MirrorCopy) -> list[records.ManifestDelta]:
         since = self._schemas[schema].log.ledger.version
         try:
             return await self._api.manifest(ids.from_text(schema), since, "")
@@ -337,7 +325,7 @@ class Copier:
                 " has what was lost; copy the API into another place",
             ) from None
 
-    def _take(self, schema: str, deltas: Sequence[ManifestDelta]) -> None:
+    def _take(self, schema: str, deltas: Sequence[records.ManifestDelta]) -> None:
         """Verify the new part of the log."""
         state = self._schemas[schema]
         entries = [entry for delta in deltas for entry in delta.entries]
@@ -397,7 +385,7 @@ class Copier:
             self._write(state.checkpoint, data)
 
     async def _copy_segment(
-        self, objects: layout.SchemaObjects, segment: Segment, state: _CopyState
+        self, objects: layout.SchemaObjects, segment: records.Segment, state: _CopyState
     ) -> None:
         wanted = [place for place in objects.pages(segment) if place.name not in self._names]
         header_name, digests_name = objects.header(segment), objects.page_digests(segment)
@@ -419,11 +407,11 @@ class Copier:
         self,
         schema: bytes,
         place: layout.MirrorPages,
-        header: SegmentHeader,
-        page_digests: PageDigests,
+        header: records.SegmentHeader,
+        page_digests: records.PageDigests,
     ) -> None:
         segment = place.segment
-        refs = [PageRef(segment.uid, number) for number in place.numbers]
+        refs = [records.PageRef(segment.uid, number) for number in place.numbers]
         pages = await self._api.pages(schema, refs, "")
         if [(page.segment, page.number) for page in pages] != [
             (ref.segment, ref.number) for ref in refs
@@ -444,18 +432,18 @@ class Copier:
         }
 
     async def _copy_group(
-        self, objects: layout.SchemaObjects, group: Group, earlier: dict[str, str]
+        self, objects: layout.SchemaObjects, group: records.Group, earlier: dict[str, str]
     ) -> None:
         places = list(objects.rows(group))
         wanted = [place for place in places if place.name not in self._names]
-        group_digests: RowDigests
+        group_digests: records.RowDigests
         if objects.digests(group) in self._names:
             group_digests = read_runs(self._store, objects, group)
         else:
-            ref = RowRef(group.uid, places[0].live[0])
+            ref = records.RowRef(group.uid, places[0].live[0])
             (shown,) = await self._api.row_digests(objects.schema, [ref], "")
             require_runs(group, shown)
-            group_digests = RowDigests(group.uid, shown.salt, 0, b"", shown.runs)
+            group_digests = records.RowDigests(group.uid, shown.salt, 0, b"", shown.runs)
             self._write(objects.digests(group), wire.encode([group_digests]))
         for place in wanted:
             before = earlier.get(place.name.rpartition("-")[0])
@@ -469,7 +457,7 @@ class Copier:
             self._write(objects.ids(group), index_ids(rows_by_place))
 
     def _rows_before(
-        self, place: layout.MirrorRows, before: str, group_digests: RowDigests
+        self, place: layout.MirrorRows, before: str, group_digests: records.RowDigests
     ) -> RowContents | None:
         """The rows of an object that the mirror has from an earlier version; None if it is altered,
         or lacks live rows.
@@ -482,7 +470,7 @@ class Copier:
         return contents if set(place.live) <= contents.rows.keys() else None
 
     async def _fetch_rows(
-        self, schema: bytes, place: layout.MirrorRows, group_digests: RowDigests
+        self, schema: bytes, place: layout.MirrorRows, group_digests: records.RowDigests
     ) -> RowContents:
         """The rows from the API, with dead rows while it has them, because the digest of a run
         covers all its rows.
@@ -497,16 +485,16 @@ class Copier:
         proofs: dict[int, bytes] = {}
         for first in missing_runs(place, list(rows)):
             known = next(ordinal for ordinal in range(first, first + RUN) if ordinal in rows)
-            (shown,) = await self._api.row_digests(schema, [RowRef(group.uid, known)], "")
+            (shown,) = await self._api.row_digests(schema, [records.RowRef(group.uid, known)], "")
             proofs[first] = shown.rows
         contents = RowContents(rows, proofs)
         contents.check(group, group_digests)
         return contents
 
     async def _rows(
-        self, schema: bytes, group: Group, ordinals: Sequence[int]
-    ) -> dict[int, SealedRow]:
-        refs = [RowRef(group.uid, ordinal) for ordinal in ordinals]
+        self, schema: bytes, group: records.Group, ordinals: Sequence[int]
+    ) -> dict[int, records.SealedRow]:
+        refs = [records.RowRef(group.uid, ordinal) for ordinal in ordinals]
         stored = await self._api.rows(schema, refs, "")
         if [(row.group, row.ordinal) for row in stored] != [
             (ref.group, ref.ordinal) for ref in refs
@@ -577,7 +565,7 @@ class Copier:
         for portion in portions(state.fresh, _DELTA_BYTES):
             first, last = portion[0].version, portion[-1].version
             log.append(f"schemas/{schema}/log/{first}-{last}")
-            delta = ManifestDelta(ids.from_text(schema), last, None, bytes(32), portion, [])
+            delta = records.ManifestDelta(ids.from_text(schema), last, None, bytes(32), portion, [])
             self._write(log[-1], wire.encode([delta]))
         digest = head.digest.hex()
         return layout.SchemaHead(state.organization, log, head.version, digest, state.checkpoint)

@@ -20,20 +20,8 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import NO_MEMBER, LogMembership
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
-from encrypted_records.model import digests, ids, strict_json, wire
+from encrypted_records.model import digests, ids, records, strict_json, wire
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.records import (
-    Group,
-    LogEntry,
-    ManifestDelta,
-    Page,
-    PageDigests,
-    RowDigests,
-    SealedRow,
-    Segment,
-    SegmentHeader,
-    StoredRow,
-)
 from encrypted_records.model.roster import Grant, RosterEntry, read_grant
 
 #: An entry of an index of record ids: an id, and the ordinal of its row.
@@ -46,10 +34,10 @@ class RowContents:
     all their rows, by the first ordinal of the run.
     """
 
-    rows: Mapping[int, SealedRow]
+    rows: Mapping[int, records.SealedRow]
     digests: Mapping[int, bytes] = field(default_factory=dict)
 
-    def check(self, group: Group, group_digests: RowDigests) -> None:
+    def check(self, group: records.Group, group_digests: records.RowDigests) -> None:
         """
         Args:
             group_digests: the digests of all runs of the group.
@@ -58,10 +46,12 @@ class RowContents:
             Altered: a row differs from the row that the log names.
         """
         shown = [
-            RowDigests(group.uid, group_digests.salt, first, row_digests, group_digests.runs)
+            records.RowDigests(
+                group.uid, group_digests.salt, first, row_digests, group_digests.runs
+            )
             for first, row_digests in self.digests.items()
         ]
-        all_runs = RowDigests(group.uid, group_digests.salt, -1, b"", group_digests.runs)
+        all_runs = records.RowDigests(group.uid, group_digests.salt, -1, b"", group_digests.runs)
         digests.check_rows(group, self.rows, [all_runs, *shown])
 
     def without_dead(self, place: layout.MirrorRows, salt: bytes) -> RowContents:
@@ -78,28 +68,30 @@ class RowContents:
                 )
         return RowContents(kept, proofs)
 
-    def encode(self, group: Group, salt: bytes) -> bytes:
-        stored = [StoredRow(group.uid, ordinal, row) for ordinal, row in sorted(self.rows.items())]
+    def encode(self, group: records.Group, salt: bytes) -> bytes:
+        stored = [
+            records.StoredRow(group.uid, ordinal, row) for ordinal, row in sorted(self.rows.items())
+        ]
         proofs = [
-            RowDigests(group.uid, salt, first, row_digests, b"")
+            records.RowDigests(group.uid, salt, first, row_digests, b"")
             for first, row_digests in self.digests.items()
         ]
         return wire.encode([*stored, *proofs])
 
 
-def decode_rows(group: Group, name: str, data: bytes) -> RowContents:
+def decode_rows(group: records.Group, name: str, data: bytes) -> RowContents:
     """The content of an object of rows of a group.
 
     Raises:
         MirrorBroken: it is not an object of rows, or has other rows.
     """
-    rows: dict[int, SealedRow] = {}
+    rows: dict[int, records.SealedRow] = {}
     proofs: dict[int, bytes] = {}
     try:
         for item in wire.decode(data):
-            if isinstance(item, StoredRow) and item.group == group.uid:
+            if isinstance(item, records.StoredRow) and item.group == group.uid:
                 rows[item.ordinal] = item.row
-            elif isinstance(item, RowDigests) and item.group == group.uid:
+            elif isinstance(item, records.RowDigests) and item.group == group.uid:
                 proofs[item.first] = item.rows
             else:
                 raise altered(name)
@@ -109,7 +101,7 @@ def decode_rows(group: Group, name: str, data: bytes) -> RowContents:
 
 
 def read_rows(
-    store: layout.Store, place: layout.MirrorRows, group_digests: RowDigests
+    store: layout.Store, place: layout.MirrorRows, group_digests: records.RowDigests
 ) -> RowContents:
     """The rows of an object, checked against the log.
 
@@ -128,15 +120,15 @@ def read_rows(
 
 
 def read_header(
-    store: layout.Store, objects: layout.SchemaObjects, segment: Segment
-) -> SegmentHeader:
+    store: layout.Store, objects: layout.SchemaObjects, segment: records.Segment
+) -> records.SegmentHeader:
     """The header of a segment, unverified. Raises as :func:`frames`."""
-    return read_stored(store, objects.header(segment), SegmentHeader)
+    return read_stored(store, objects.header(segment), records.SegmentHeader)
 
 
 def read_page_digests(
-    store: layout.Store, objects: layout.SchemaObjects, segment: Segment
-) -> PageDigests:
+    store: layout.Store, objects: layout.SchemaObjects, segment: records.Segment
+) -> records.PageDigests:
     """The digests of a segment's pages, checked against the log.
 
     Raises:
@@ -144,15 +136,15 @@ def read_page_digests(
             those that were stored.
     """
     header = read_header(store, objects, segment)
-    page_digests = read_stored(store, objects.page_digests(segment), PageDigests)
+    page_digests = read_stored(store, objects.page_digests(segment), records.PageDigests)
     with named(f"{objects.header(segment)}, or {objects.page_digests(segment)}"):
         check_pages(segment, header, page_digests)
     return page_digests
 
 
 def read_pages(
-    store: layout.Store, place: layout.MirrorPages, page_digests: PageDigests
-) -> list[Page]:
+    store: layout.Store, place: layout.MirrorPages, page_digests: records.PageDigests
+) -> list[records.Page]:
     """The pages of an object, checked against the log.
 
     Args:
@@ -161,7 +153,7 @@ def read_pages(
     Raises:
         MirrorBroken, Unavailable: as :func:`frames`; or a page is not the stored page.
     """
-    pages = frames(store, place.name, Page)
+    pages = frames(store, place.name, records.Page)
     if [(page.segment, page.number) for page in pages] != [
         (place.segment.uid, number) for number in place.numbers
     ]:
@@ -189,20 +181,22 @@ def read_stored(store: layout.Store, name: str, kind: type[wire.T]) -> wire.T:
     return stored[0]
 
 
-def read_runs(store: layout.Store, objects: layout.SchemaObjects, group: Group) -> RowDigests:
+def read_runs(
+    store: layout.Store, objects: layout.SchemaObjects, group: records.Group
+) -> records.RowDigests:
     """The digests of all runs of a group, checked against the log.
 
     Raises:
         MirrorBroken, Unavailable: as :func:`frames`; or they differ from those of the group's
             commit.
     """
-    group_digests = read_stored(store, objects.digests(group), RowDigests)
+    group_digests = read_stored(store, objects.digests(group), records.RowDigests)
     with named(objects.digests(group)):
         require_runs(group, group_digests)
     return group_digests
 
 
-def require_runs(group: Group, group_digests: RowDigests) -> None:
+def require_runs(group: records.Group, group_digests: records.RowDigests) -> None:
     """
     Raises:
         Altered: the runs differ from those that the group's commit names.
@@ -212,7 +206,10 @@ def require_runs(group: Group, group_digests: RowDigests) -> None:
 
 
 def check_pages(
-    segment: Segment, header: SegmentHeader, page_digests: PageDigests, pages: Iterable[Page] = ()
+    segment: records.Segment,
+    header: records.SegmentHeader,
+    page_digests: records.PageDigests,
+    pages: Iterable[records.Page] = (),
 ) -> None:
     """
     Raises:
@@ -223,7 +220,7 @@ def check_pages(
         digests.check_page(segment.uid, page.number, page.data, page_digests.pages)
 
 
-def index_ids(rows: Iterable[Mapping[int, SealedRow]]) -> bytes:
+def index_ids(rows: Iterable[Mapping[int, records.SealedRow]]) -> bytes:
     """The rows of a group by the id of their record: sorted entries of id and ordinal."""
     entries = [
         row.record_id + ordinal.to_bytes(4, "big") for part in rows for ordinal, row in part.items()
@@ -300,7 +297,7 @@ class SchemaLog:
     ledger: KeylessLedger
     key_ids: dict[int, bytes] = field(default_factory=dict)
 
-    def extend(self, entries: Sequence[LogEntry]) -> None:
+    def extend(self, entries: Sequence[records.LogEntry]) -> None:
         """
         Raises:
             LogBroken: as :meth:`Ledger.extend`.
@@ -309,7 +306,7 @@ class SchemaLog:
             return
         last = entries[-1].version
         schema = self.ledger.keys.schema
-        self.ledger.extend(ManifestDelta(schema, last, None, bytes(32), list(entries), []))
+        self.ledger.extend(records.ManifestDelta(schema, last, None, bytes(32), list(entries), []))
         for entry in entries:
             body = wire.decode_commit_body(entry.commit)
             self.key_ids[body.key_version] = body.key_id
@@ -442,14 +439,14 @@ class MirrorCopy:
         """The grants of one member."""
         return [grant for grant in self.grants(organization) if read_grant(grant).member == member]
 
-    def log_entries(self, schema: str, since: int = 0) -> Iterator[LogEntry]:
+    def log_entries(self, schema: str, since: int = 0) -> Iterator[records.LogEntry]:
         """The commits of a schema after version ``since``."""
         for name in self.head.schemas[schema].log:
             first, last = _span(name)
             if last > since:
                 stored = [
                     entry
-                    for delta in frames(self.store, name, ManifestDelta)
+                    for delta in frames(self.store, name, records.ManifestDelta)
                     for entry in delta.entries
                 ]
                 yield from stored[max(0, since + 1 - first) :]
@@ -491,7 +488,7 @@ class MirrorCopy:
             raise altered(name)
         return found
 
-    def headers(self, schema: str, since: int = 0) -> Iterator[SegmentHeader]:
+    def headers(self, schema: str, since: int = 0) -> Iterator[records.SegmentHeader]:
         """The headers of live segments that were added after a version of the log."""
         objects = self.log(schema).objects()
         added = None
@@ -503,7 +500,7 @@ class MirrorCopy:
             }
         for segment in objects.snapshot.segments:
             if added is None or segment.uid in added:
-                yield from frames(self.store, objects.header(segment), SegmentHeader)
+                yield from frames(self.store, objects.header(segment), records.SegmentHeader)
 
 
 def read_checkpoint(store: layout.Store, name: str) -> wire.Checkpoint:
@@ -528,11 +525,11 @@ def is_of_log(checkpoint: wire.Checkpoint, ledger: Ledger) -> bool:
     return body.schema == ledger.keys.schema and ledger.digest_at(body.version) == body.digest
 
 
-def portions(entries: Iterable[LogEntry], most: int) -> Iterator[list[LogEntry]]:
+def portions(entries: Iterable[records.LogEntry], most: int) -> Iterator[list[records.LogEntry]]:
     """Consecutive commits in portions of at most ``most`` bytes; a larger commit is a portion by
     itself.
     """
-    portion: list[LogEntry] = []
+    portion: list[records.LogEntry] = []
     size = 0
     for entry in entries:
         if portion and size + len(entry.commit.body) > most:

@@ -21,33 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from encrypted_records.errors import BadInput, Malformed, TooLarge, Unsupported
-from encrypted_records.model.records import (
-    U63,
-    BlockNames,
-    BlockRef,
-    Commit,
-    CommitBody,
-    CommitSignature,
-    CommitUpload,
-    Digest,
-    GroupSalt,
-    KeyId,
-    KeyVersion,
-    ManifestDelta,
-    PackedRowBatch,
-    Page,
-    PageDigests,
-    PageRef,
-    Part,
-    PartUpload,
-    Receipt,
-    RowBatch,
-    RowDigests,
-    RowRef,
-    SegmentHeader,
-    StoredRow,
-    Uid,
-)
+from encrypted_records.model import records
 from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 from encrypted_records.model.signatures import message
 
@@ -59,8 +33,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """The encoded :class:`CheckpointBody`, its HMAC, and the member's signature over both."""
 
     body: Annotated[bytes, Meta(max_length=MAX_CHECKPOINT_BYTES)]
-    mac: Digest
-    signature: CommitSignature
+    mac: records.Digest
+    signature: records.CommitSignature
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -70,14 +44,14 @@ class CheckpointBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     """
 
     format: Literal[1]
-    schema: Uid
-    key_id: KeyId
-    key_version: KeyVersion
-    roster: U63
-    roster_digest: Digest
-    member: Uid
+    schema: records.Uid
+    key_id: records.KeyId
+    key_version: records.KeyVersion
+    roster: records.U63
+    roster_digest: records.Digest
+    member: records.Uid
     version: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-    digest: Digest
+    digest: records.Digest
     state: bytes
 
 
@@ -118,36 +92,36 @@ MAX_FRAME_BYTES = 64 << 20
 #: Every kind byte. Numbers are never reused; 10 to 12 are reserved for the roster of an
 #: organization.
 KINDS: dict[int, type[msgspec.Struct]] = {
-    1: Commit,
-    2: RowBatch,
-    3: Page,
-    4: ManifestDelta,
-    5: RowRef,
-    6: PageRef,
-    7: StoredRow,
-    8: Receipt,
-    9: Part,
+    1: records.Commit,
+    2: records.RowBatch,
+    3: records.Page,
+    4: records.ManifestDelta,
+    5: records.RowRef,
+    6: records.PageRef,
+    7: records.StoredRow,
+    8: records.Receipt,
+    9: records.Part,
     10: RosterEntry,
     11: Grant,
     12: Answer,
-    13: SegmentHeader,
-    14: GroupSalt,
-    15: RowDigests,
-    16: PageDigests,
-    17: BlockRef,
-    18: BlockNames,
+    13: records.SegmentHeader,
+    14: records.GroupSalt,
+    15: records.RowDigests,
+    16: records.PageDigests,
+    17: records.BlockRef,
+    18: records.BlockNames,
     19: Checkpoint,
     20: AccessRequest,
 }
-_KIND_OF = {kind: number for number, kind in KINDS.items()} | {PackedRowBatch: 2}
+_KIND_OF = {kind: number for number, kind in KINDS.items()} | {records.PackedRowBatch: 2}
 _HEAD = struct.Struct(">BI")
 _decoders = {number: msgspec.msgpack.Decoder(kind) for number, kind in KINDS.items()}
 #: For parts, which have many rows.
-_part_decoders = _decoders | {2: msgspec.msgpack.Decoder(PackedRowBatch)}
-_body_decoder = msgspec.msgpack.Decoder(CommitBody)
+_part_decoders = _decoders | {2: msgspec.msgpack.Decoder(records.PackedRowBatch)}
+_body_decoder = msgspec.msgpack.Decoder(records.CommitBody)
 
 T = TypeVar("T", bound=msgspec.Struct)
-B = TypeVar("B", RowBatch, PackedRowBatch)
+B = TypeVar("B", records.RowBatch, records.PackedRowBatch)
 
 
 def encode(items: Iterable[msgspec.Struct]) -> bytes:
@@ -239,7 +213,7 @@ def decode_single(body: bytes, kind: type[T]) -> T:
     return items[0]
 
 
-def encode_uploads(uploads: Iterable[CommitUpload]) -> Iterator[bytes]:
+def encode_uploads(uploads: Iterable[records.CommitUpload]) -> Iterator[bytes]:
     """Several commits in one body: each :class:`Commit` frame, then its rows and pages."""
 
     def items() -> Iterator[msgspec.Struct]:
@@ -250,36 +224,36 @@ def encode_uploads(uploads: Iterable[CommitUpload]) -> Iterator[bytes]:
     return encode_parts(items())
 
 
-def decode_uploads(body: bytes) -> list[CommitUpload]:
+def decode_uploads(body: bytes) -> list[records.CommitUpload]:
     """Undo :func:`encode_uploads`.
 
     Raises:
         Malformed, Unsupported: as :func:`decode`; also for frames of another kind or order.
     """
-    uploads: list[CommitUpload] = []
-    commit: Commit | None = None
-    brought = _Brought(RowBatch)
+    uploads: list[records.CommitUpload] = []
+    commit: records.Commit | None = None
+    brought = _Brought(records.RowBatch)
     for item in decode(body):
-        if isinstance(item, Commit):
+        if isinstance(item, records.Commit):
             if commit is not None:
-                uploads.append(CommitUpload(commit, *brought.all()))
-            commit, brought = item, _Brought(RowBatch)
+                uploads.append(records.CommitUpload(commit, *brought.all()))
+            commit, brought = item, _Brought(records.RowBatch)
         elif commit is None:
             raise Malformed("the body does not begin with a commit", code="malformed_frame")
         else:
             brought.add(item)
     if commit is None:
         raise Malformed("the body contains no commit", code="malformed_frame")
-    uploads.append(CommitUpload(commit, *brought.all()))
+    uploads.append(records.CommitUpload(commit, *brought.all()))
     return uploads
 
 
-def encode_part(upload: PartUpload) -> Iterator[bytes]:
+def encode_part(upload: records.PartUpload) -> Iterator[bytes]:
     """A part in a separate body: its :class:`Part` frame, then its rows and pages."""
     return encode_parts([upload.part, *_brought(upload)])
 
 
-def decode_part(body: bytes) -> PartUpload:
+def decode_part(body: bytes) -> records.PartUpload:
     """Undo :func:`encode_part`; its rows stay packed.
 
     Raises:
@@ -287,15 +261,15 @@ def decode_part(body: bytes) -> PartUpload:
     """
     items = decode(body, _part_decoders)
     part = next(items, None)
-    brought = _Brought(PackedRowBatch)
+    brought = _Brought(records.PackedRowBatch)
     for item in items:
         brought.add(item)
-    if not isinstance(part, Part):
+    if not isinstance(part, records.Part):
         raise Malformed("the body does not begin with a part", code="malformed_frame")
-    return PartUpload(part, *brought.all())
+    return records.PartUpload(part, *brought.all())
 
 
-def _brought(upload: CommitUpload | PartUpload) -> Iterator[msgspec.Struct]:
+def _brought(upload: records.CommitUpload | records.PartUpload) -> Iterator[msgspec.Struct]:
     """Salts, rows, headers, pages, in this order."""
     yield from upload.salts
     yield from upload.rows
@@ -308,39 +282,46 @@ class _Brought(Generic[B]):
 
     def __init__(self, batches: type[B]) -> None:
         self._batches: type[B] = batches
-        self._salts: list[GroupSalt] = []
+        self._salts: list[records.GroupSalt] = []
         self._rows: list[B] = []
-        self._headers: list[SegmentHeader] = []
-        self._pages: list[Page] = []
+        self._headers: list[records.SegmentHeader] = []
+        self._pages: list[records.Page] = []
 
     def add(self, item: msgspec.Struct) -> None:
         """
         Raises:
             Malformed: no frame of this kind may follow, or not in this order.
         """
-        if isinstance(item, Page):
+        if isinstance(item, records.Page):
             self._pages.append(item)
-        elif isinstance(item, SegmentHeader) and not self._pages:
+        elif isinstance(item, records.SegmentHeader) and not self._pages:
             self._headers.append(item)
         elif isinstance(item, self._batches) and not (self._pages or self._headers):
             self._rows.append(item)
-        elif isinstance(item, GroupSalt) and not (self._pages or self._headers or self._rows):
+        elif isinstance(item, records.GroupSalt) and not (
+            self._pages or self._headers or self._rows
+        ):
             self._salts.append(item)
         else:
             raise Malformed("a frame of this kind is not allowed here", code="malformed_frame")
 
     def all(
         self,
-    ) -> tuple[tuple[B, ...], tuple[Page, ...], tuple[GroupSalt, ...], tuple[SegmentHeader, ...]]:
+    ) -> tuple[
+        tuple[B, ...],
+        tuple[records.Page, ...],
+        tuple[records.GroupSalt, ...],
+        tuple[records.SegmentHeader, ...],
+    ]:
         """The content, in the order of the members of uploads."""
         return tuple(self._rows), tuple(self._pages), tuple(self._salts), tuple(self._headers)
 
 
-def encode_commit_body(body: CommitBody) -> bytes:
+def encode_commit_body(body: records.CommitBody) -> bytes:
     return _encoder.encode(body)
 
 
-def decode_commit_body(commit: Commit) -> CommitBody:
+def decode_commit_body(commit: records.Commit) -> records.CommitBody:
     """The content of a commit. The holder of the key checks its HMAC.
 
     Raises:
@@ -352,16 +333,16 @@ def decode_commit_body(commit: Commit) -> CommitBody:
         raise Malformed("a commit's body is not of this format", code="malformed_frame") from None
 
 
-def commit_digest(commit: Commit) -> bytes:
+def commit_digest(commit: records.Commit) -> bytes:
     """32 bytes that identify a commit in the log: SHA-256 over body and HMAC."""
     return hashlib.sha256(commit.body + commit.mac).digest()
 
 
-def commit_message(commit: Commit) -> bytes:
+def commit_message(commit: records.Commit) -> bytes:
     """The message that a commit's signature is over."""
     return message("commit", commit_digest(commit))
 
 
-def next_log_digest(before: bytes, commit: Commit) -> bytes:
+def next_log_digest(before: bytes, commit: records.Commit) -> bytes:
     """The log's running digest after ``commit``; the empty log's is 32 zero bytes."""
     return hashlib.sha256(before + commit_digest(commit)).digest()

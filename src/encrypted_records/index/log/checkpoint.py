@@ -28,26 +28,11 @@ from encrypted_records.index.log.ledger_state import Deaths, LedgerState, Restor
 from encrypted_records.index.log.order import NO_MEMBER, Begun, LogHead, LogMembership, OrderState
 from encrypted_records.index.log.snapshot import Laid
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.model import wire
+from encrypted_records.model import records, wire
 from encrypted_records.model.ciphertext_lengths import LeastClass, is_class
 from encrypted_records.model.definition_changes import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.ids import milliseconds
-from encrypted_records.model.records import (
-    MAX_BEHIND,
-    MAX_GROUP_RECORDS,
-    U32,
-    U63,
-    Digest,
-    Group,
-    KeyId,
-    KeyVersion,
-    KilledRows,
-    LogEntry,
-    ManifestDelta,
-    Segment,
-    Uid,
-)
 from encrypted_records.model.roster import NO_DIGEST
 
 #: Time in which a request may be repeated, plus a day, in milliseconds.
@@ -165,7 +150,7 @@ def _checked(
     return body
 
 
-def prove_passage(ledger: Ledger, seen: LogHead, between: Sequence[LogEntry]) -> None:
+def prove_passage(ledger: Ledger, seen: LogHead, between: Sequence[records.LogEntry]) -> None:
     """Hash the commits between a remembered head and the checkpoint that a ledger begins with, to
     prove that the head leads to the checkpoint.
 
@@ -185,10 +170,10 @@ def prove_passage(ledger: Ledger, seen: LogHead, between: Sequence[LogEntry]) ->
     ledger.remember(seen)
 
 
-def after(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> list[ManifestDelta]:
+def after(ledger: Ledger, deltas: Sequence[records.ManifestDelta]) -> list[records.ManifestDelta]:
     """The part of the log after a ledger's version, with the data that accompanied it."""
     return [
-        ManifestDelta(
+        records.ManifestDelta(
             delta.schema,
             max(delta.version, ledger.version),
             delta.key_id,
@@ -232,33 +217,33 @@ def _ends(
 UID, COUNTER, DIGEST = 16, 8, 32
 _U32 = np.dtype(">u4")
 
-Key = tuple[KeyVersion, KeyId]
+Key = tuple[records.KeyVersion, records.KeyId]
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     digests: bytes
-    ends: list[tuple[U63, Digest]]
+    ends: list[tuple[records.U63, records.Digest]]
     first: Key
     present: Key
-    since: U63
-    epochs: Annotated[list[tuple[U63, KeyVersion]], Meta(min_length=1)]
+    since: records.U63
+    epochs: Annotated[list[tuple[records.U63, records.KeyVersion]], Meta(min_length=1)]
     definitions: Annotated[list[bytes], Meta(min_length=1)]
-    usable: list[Digest]
-    defined_at: U63
-    resealed: tuple[U63, U63, list[Key]]
-    named: U63
+    usable: list[records.Digest]
+    defined_at: records.U63
+    resealed: tuple[records.U63, records.U63, list[Key]]
+    named: records.U63
     writers: bytes
-    requests_since: U63
+    requests_since: records.U63
     requests: bytes
-    added_at: U63
-    shapes: list[tuple[list[U32], list[LeastClass], Digest]]
+    added_at: records.U63
+    shapes: list[tuple[list[records.U32], list[LeastClass], records.Digest]]
     groups: tuple[bytes, bytes, bytes, bytes, bytes]
-    segments: list[Segment]
-    dead: list[KilledRows]
-    deaths: list[tuple[Uid, list[tuple[U63, U32]]]]
-    stored: list[tuple[U63, U63]]
-    last: U63
-    laid: list[tuple[Uid, list[tuple[Uid, U32]]]]
+    segments: list[records.Segment]
+    dead: list[records.KilledRows]
+    deaths: list[tuple[records.Uid, list[tuple[records.U63, records.U32]]]]
+    stored: list[tuple[records.U63, records.U63]]
+    last: records.U63
+    laid: list[tuple[records.Uid, list[tuple[records.Uid, records.U32]]]]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -283,7 +268,7 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
         for group in groups
     ]
     dead = [group for group in groups if group.uid in snapshot.dead]
-    oldest = max(0, snapshot.version - MAX_BEHIND)
+    oldest = max(0, snapshot.version - records.MAX_BEHIND)
     requests = (request for request in order.requests if milliseconds(request) >= requests_since)
     return _encoder.encode(
         _State(
@@ -318,7 +303,7 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
                 b"".join([group.rows for group in groups]),
             ),
             segments=list(snapshot.segments),
-            dead=[KilledRows(group.uid, _runs(snapshot.dead[group.uid])) for group in dead],
+            dead=[records.KilledRows(group.uid, _runs(snapshot.dead[group.uid])) for group in dead],
             deaths=[(group.uid, list(snapshot.deaths.get(group.uid, ()))) for group in dead],
             stored=sorted(state.past.stored.items()),
             last=state.past.last,
@@ -344,7 +329,7 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, Malformed):
         raise CheckpointBroken("a checkpoint is not of the form that this version knows") from None
     digests = _cut(state.digests, DIGEST)
-    oldest = max(0, version - MAX_BEHIND)
+    oldest = max(0, version - records.MAX_BEHIND)
     if len(digests) != version - oldest + 1 or digests[-1] != digest:
         raise CheckpointBroken("a checkpoint does not say how its log came to be")
     begins, epochs = zip(*state.epochs, strict=True)
@@ -391,7 +376,7 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
     )
 
 
-def _groups(state: _State) -> Iterator[Group]:
+def _groups(state: _State) -> Iterator[records.Group]:
     uids, rows = _cut(state.groups[0], UID), _cut(state.groups[4], DIGEST)
     key_versions, counts, shapes = (
         np.frombuffer(group, _U32).tolist() for group in state.groups[1:4]
@@ -399,10 +384,14 @@ def _groups(state: _State) -> Iterator[Group]:
     for uid, key_version, count, shape, digest in zip(
         uids, key_versions, counts, shapes, rows, strict=True
     ):
-        if shape >= len(state.shapes) or not 1 <= count <= MAX_GROUP_RECORDS or not key_version:
+        if (
+            shape >= len(state.shapes)
+            or not 1 <= count <= records.MAX_GROUP_RECORDS
+            or not key_version
+        ):
             raise ValueError
         fields, classes, definition = state.shapes[shape]
-        yield Group(uid, key_version, count, fields, classes, definition, digest)
+        yield records.Group(uid, key_version, count, fields, classes, definition, digest)
 
 
 def _history(state: _State) -> DefinitionHistory:
@@ -435,7 +424,9 @@ def _writers(joined: bytes) -> dict[bytes, tuple[int, bytes]]:
     }
 
 
-def _in_place(killed: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> Iterator[KilledRows]:
+def _in_place(
+    killed: Sequence[records.KilledRows], groups: Mapping[bytes, records.Group]
+) -> Iterator[records.KilledRows]:
     for rows in killed:
         group = groups.get(rows.group)
         if group is None or not rows.in_order or rows.end > group.count:
@@ -444,8 +435,8 @@ def _in_place(killed: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> It
 
 
 def _check_segments(
-    segments: Sequence[Segment],
-    groups: Mapping[bytes, Group],
+    segments: Sequence[records.Segment],
+    groups: Mapping[bytes, records.Group],
     dead: Mapping[bytes, BitMap],
     history: DefinitionHistory,
     laid: Mapping[bytes, Laid],

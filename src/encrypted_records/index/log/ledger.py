@@ -50,23 +50,9 @@ from encrypted_records.index.log.ledger_state import (
 )
 from encrypted_records.index.log.order import LogMembership, Order, Writer, require
 from encrypted_records.index.log.snapshot import GroupMap, GroupState, Laid, Snapshot, lay_anew
-from encrypted_records.model import ids, wire
+from encrypted_records.model import ids, records, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_changes import DefinitionHistory
-from encrypted_records.model.records import (
-    CommitBody,
-    CommitUpload,
-    Group,
-    GroupSalt,
-    KilledRows,
-    LogEntry,
-    ManifestDelta,
-    PackedRowBatch,
-    Page,
-    RowRef,
-    Segment,
-    SegmentHeader,
-)
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import KeyName, Log, Size
 
@@ -77,7 +63,7 @@ class Ended:
     ``numbers``, ranges that do not touch, moved to other groups; ``segments`` were replaced.
     """
 
-    rows: list[RowRef]
+    rows: list[records.RowRef]
     numbers: list[range]
     segments: list[bytes]
 
@@ -86,11 +72,11 @@ class Ended:
 class Endings:
     """Rows that commits killed or moved, and segments that they replaced, with the versions."""
 
-    _killed: list[tuple[int, Sequence[KilledRows]]] = field(default_factory=list)
+    _killed: list[tuple[int, Sequence[records.KilledRows]]] = field(default_factory=list)
     _moved: list[tuple[int, Sequence[range]]] = field(default_factory=list)
     _replaced: list[tuple[int, Sequence[bytes]]] = field(default_factory=list)
 
-    def note_killed(self, version: int, rows: Sequence[KilledRows]) -> None:
+    def note_killed(self, version: int, rows: Sequence[records.KilledRows]) -> None:
         self._killed.append((version, rows))
 
     def note_moved(self, version: int, numbers: Sequence[range]) -> None:
@@ -156,11 +142,11 @@ class Ledger(Order):
     history: DefinitionHistory | None = None
     #: append-only, because snapshots share them; replaced when groups end
     _groups: dict[bytes, GroupState] = field(default_factory=dict)
-    _in_order: list[Group] = field(default_factory=list)
+    _in_order: list[records.Group] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
-    _segments: dict[bytes, Segment] = field(default_factory=dict)
+    _segments: dict[bytes, records.Segment] = field(default_factory=dict)
     #: of live segments, as far as the API has returned them; replaced, never changed
-    _headers: Mapping[bytes, SegmentHeader] = field(default_factory=dict)
+    _headers: Mapping[bytes, records.SegmentHeader] = field(default_factory=dict)
     _dead: dict[bytes, BitMap] = field(default_factory=dict)
     _deaths: dict[bytes, Deaths] = field(default_factory=dict)
     #: the live segment of each group, and the current groups of compacted segments
@@ -328,7 +314,7 @@ class Ledger(Order):
             return None
         return list(islice(self._recent, len(self._recent) - count, None))
 
-    def extend(self, delta: ManifestDelta) -> None:
+    def extend(self, delta: records.ManifestDelta) -> None:
         """Apply the log after :attr:`version`.
 
         Raises:
@@ -348,7 +334,7 @@ class Ledger(Order):
         if self.version != delta.version:
             raise LogBroken("the log does not reach the version it claims")
 
-    def _apply(self, entry: LogEntry) -> None:
+    def _apply(self, entry: records.LogEntry) -> None:
         if entry.version != self.version + 1:
             raise LogBroken("the log has a gap")
         commit = entry.commit
@@ -415,7 +401,9 @@ class Ledger(Order):
         self._digests.append(digest)
         self._signing.add(body, entry.version)
 
-    def _note_effects(self, body: CommitBody, version: int, history: DefinitionHistory) -> None:
+    def _note_effects(
+        self, body: records.CommitBody, version: int, history: DefinitionHistory
+    ) -> None:
         rewrites = rewrites_records(self.definition, history.present)
         effects = effects_of(body, version, self._starts[-1], self._place, rewrites=rewrites)
         self._recent.append(effects)
@@ -427,7 +415,9 @@ class Ledger(Order):
         made = self.history.of(state.group.definition)
         return PlacedGroup(state.group, self._starts[state.sequence], made)
 
-    def _check_segments(self, body: CommitBody, standing: GroupEndings) -> dict[bytes, Laid]:
+    def _check_segments(
+        self, body: records.CommitBody, standing: GroupEndings
+    ) -> dict[bytes, Laid]:
         """The layout of the groups after a compaction, by segment; empty for any other commit."""
         if body.compacts:
             return lay_anew(body, self._groups, self._home, self._segments, self._laid)
@@ -435,7 +425,7 @@ class Ledger(Order):
         check_cover(body, self._groups, self._segments, dead, self._laid)
         return {}
 
-    def _index(self, body: CommitBody, version: int, laid: dict[bytes, Laid]) -> None:
+    def _index(self, body: records.CommitBody, version: int, laid: dict[bytes, Laid]) -> None:
         """Record the segments that a commit adds and replaces, and the groups of a compacted
         segment."""
         self._ended.note_replaced(version, body.replaced)
@@ -448,7 +438,7 @@ class Ledger(Order):
         for uid, groups in (brought | laid).items():
             self._home.update((group, uid) for group, _ in groups)
 
-    def _move(self, body: CommitBody, standing: GroupEndings, version: int) -> None:
+    def _move(self, body: records.CommitBody, standing: GroupEndings, version: int) -> None:
         """Put the groups that a commit adds in the places of the groups that it ends."""
         self._in_order = standing.in_order
         self._starts = [0, *accumulate(group.count for group in self._in_order)]
@@ -461,7 +451,7 @@ class Ledger(Order):
             del self._home[uid]
         self._ended.note_moved(version, standing.numbers)
 
-    def _end(self, body: CommitBody, version: int) -> None:
+    def _end(self, body: records.CommitBody, version: int) -> None:
         """Record the rows that a commit ends."""
         if not body.killed:
             return
@@ -480,20 +470,20 @@ class Ledger(Order):
         self,
         definition: SchemaDefinition,
         *,
-        groups: Sequence[Group] = (),
-        segments: Sequence[Segment] = (),
-        killed: Sequence[RowRef] = (),
+        groups: Sequence[records.Group] = (),
+        segments: Sequence[records.Segment] = (),
+        killed: Sequence[records.RowRef] = (),
         replaced: Sequence[bytes] = (),
-        rows: Sequence[PackedRowBatch] = (),
-        pages: Sequence[Page] = (),
-        salts: Sequence[GroupSalt] = (),
-        headers: Sequence[SegmentHeader] = (),
+        rows: Sequence[records.PackedRowBatch] = (),
+        pages: Sequence[records.Page] = (),
+        salts: Sequence[records.GroupSalt] = (),
+        headers: Sequence[records.SegmentHeader] = (),
         requests: Sequence[bytes] = (),
         exact: bool = False,
         new_definition: bool = False,
         ended: Sequence[bytes] = (),
-        holes: Sequence[RowRef] = (),
-    ) -> CommitUpload:
+        holes: Sequence[records.RowRef] = (),
+    ) -> records.CommitUpload:
         """The next commit of this writer, authenticated; the ledger itself does not change.
 
         Until the outcome is known, no other commit may be drafted: it would carry the same
@@ -516,19 +506,21 @@ class Ledger(Order):
             self.next_body(self.key, definition, brings=brings),
             groups=list(groups),
             segments=list(segments),
-            killed=KilledRows.gather(killed),
+            killed=records.KilledRows.gather(killed),
             replaced=list(replaced),
             requests=list(requests),
             exact=1 if exact else 0,
             ended=list(ended),
-            holes=KilledRows.gather(holes),
+            holes=records.KilledRows.gather(holes),
         )
         commit = self._signing.sign(body, self.key)
-        return CommitUpload(commit, tuple(rows), tuple(pages), tuple(salts), tuple(headers))
+        return records.CommitUpload(commit, tuple(rows), tuple(pages), tuple(salts), tuple(headers))
 
 
 def check_killed(
-    kills: Sequence[KilledRows], groups: Mapping[bytes, GroupState], dead: Mapping[bytes, BitMap]
+    kills: Sequence[records.KilledRows],
+    groups: Mapping[bytes, GroupState],
+    dead: Mapping[bytes, BitMap],
 ) -> None:
     """Check that the rows that a commit ends exist and are live.
 
@@ -545,9 +537,9 @@ def check_killed(
 
 
 def check_cover(
-    body: CommitBody,
+    body: records.CommitBody,
     groups: Mapping[bytes, GroupState],
-    segments: Mapping[bytes, Segment],
+    segments: Mapping[bytes, records.Segment],
     dead: Mapping[bytes, BitMap],
     laid: Mapping[bytes, Laid],
 ) -> None:
@@ -580,8 +572,10 @@ def check_cover(
 
 
 def keep_live(
-    known: Mapping[bytes, SegmentHeader], new: Sequence[SegmentHeader], live: Collection[bytes]
-) -> Mapping[bytes, SegmentHeader]:
+    known: Mapping[bytes, records.SegmentHeader],
+    new: Sequence[records.SegmentHeader],
+    live: Collection[bytes],
+) -> Mapping[bytes, records.SegmentHeader]:
     """The headers of live segments; each header is checked when its segment is opened.
 
     ``known`` is not changed, because a snapshot may refer to it.

@@ -36,17 +36,11 @@ from encrypted_records.index.segments.headers import (
     seal_header,
 )
 from encrypted_records.index.segments.mini import Built, build_mini
+from encrypted_records.model import records
 from encrypted_records.model.ciphertext_lengths import class_step, padded_length
 from encrypted_records.model.definition import SchemaDefinition, column_spec
 from encrypted_records.model.digests import page_digest, segment_digest
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.records import (
-    MAX_MINI_RECORDS,
-    MAX_MINI_WORDS,
-    Page,
-    Segment,
-    SegmentHeader,
-)
 
 #: Segments of up to this many rows are not compressed; their sizes depend only on row count and
 #: types.
@@ -62,10 +56,10 @@ class SegmentLimits:
     Readers accept segments built with these or lower limits.
     """
 
-    mini: int = MAX_MINI_RECORDS
+    mini: int = records.MAX_MINI_RECORDS
     plain: int = MAX_PLAIN_RECORDS
     entries: int = MAX_ENTRIES
-    words: int = MAX_MINI_WORDS
+    words: int = records.MAX_MINI_WORDS
 
 
 STANDARD = SegmentLimits()
@@ -116,9 +110,9 @@ class Shell:
 class SealedSegment(NamedTuple):
     """A new segment, whose pages are consumed in sequence."""
 
-    segment: Segment
-    header: SegmentHeader
-    pages: Iterator[Page]
+    segment: records.Segment
+    header: records.SegmentHeader
+    pages: Iterator[records.Page]
 
 
 class _PagePlace(NamedTuple):
@@ -257,8 +251,8 @@ class Builder:
             # first.
             digests = b"".join(map(page_digest, self._seal_pages(uid, places)))
             again = self._seal_pages(uid, places)
-            given = (Page(uid, number, data) for number, data in enumerate(again))
-        segment = Segment(
+            given = (records.Page(uid, number, data) for number, data in enumerate(again))
+        segment = records.Segment(
             uid=uid,
             form="paged",
             key_version=key.version,
@@ -338,11 +332,11 @@ class Builder:
             )
 
 
-def _hand_out(uid: bytes, sealed: list[bytes]) -> Iterator[Page]:
+def _hand_out(uid: bytes, sealed: list[bytes]) -> Iterator[records.Page]:
     """Every page; once yielded, only the caller holds it."""
     for number, data in enumerate(sealed):
         sealed[number] = b""
-        yield Page(uid, number, data)
+        yield records.Page(uid, number, data)
 
 
 def _permutation(total: int) -> NDArray[np.intp]:

@@ -25,17 +25,9 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, ErsError, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot, count_live, spans
 from encrypted_records.index.segments.merge_policy import STANDARD_CROWDS, Crowd, Crowds, CrowdSizes
-from encrypted_records.model import wire
+from encrypted_records.model import records, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.records import (
-    MAX_DIGEST_REFS,
-    MAX_MINI_RECORDS,
-    MAX_ROW_REFS,
-    CommitUpload,
-    Group,
-    RowRef,
-)
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process import aside
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -140,27 +132,27 @@ class RowSource:
             bodies.append(body)
             at, size = at + len(batch), size + len(body)
             fitting = _ANSWER_BYTES * len(batch) // max(1, len(body))
-            self._rows_at_once = max(1, min(MAX_ROW_REFS, fitting))
+            self._rows_at_once = max(1, min(records.MAX_ROW_REFS, fitting))
         end = chunk.offset if at == len(wanted) else snapshot.number(wanted[at])
         sources = list(_sources(snapshot, chunk.number, end))
         return FetchedRows(snapshot, end, sources, bodies, await self._digests(sources))
 
     async def _digests(self, sources: Sequence[messages.SourceRows]) -> list[bytes]:
-        wanted: list[RowRef] = []
+        wanted: list[records.RowRef] = []
         bodies: list[bytes] = []
         size = 0
         for source in sources:
             for ref in _to_prove(source):
                 wanted.append(ref)
                 size += _digest_bytes(source.group)
-                if len(wanted) == MAX_DIGEST_REFS or size > _ANSWER_BYTES:
+                if len(wanted) == records.MAX_DIGEST_REFS or size > _ANSWER_BYTES:
                     bodies.append(await self._ask(wanted))
                     wanted, size = [], 0
         if wanted:
             bodies.append(await self._ask(wanted))
         return bodies
 
-    async def _ask(self, wanted: Sequence[RowRef]) -> bytes:
+    async def _ask(self, wanted: Sequence[records.RowRef]) -> bytes:
         return await self._api.digests_unread(self.state.id, wanted, self._caller.auth)
 
 
@@ -198,7 +190,7 @@ def _sources(snapshot: Snapshot, first: int, end: int) -> list[messages.SourceRo
     return sources
 
 
-def _to_prove(source: messages.SourceRows) -> list[RowRef]:
+def _to_prove(source: messages.SourceRows) -> list[records.RowRef]:
     """A live row of each run of which not all rows are requested; one row if there is none."""
     dead = BitMap.deserialize(source.dead)
     living = BitMap(range(source.first, source.end)) - dead
@@ -210,10 +202,10 @@ def _to_prove(source: messages.SourceRows) -> list[RowRef]:
         live_of_run = run & living
         if live_of_run and len(live_of_run) < len(run):
             wanted.append(live_of_run.min())
-    return [RowRef(source.group.uid, at) for at in wanted or [living.min()]]
+    return [records.RowRef(source.group.uid, at) for at in wanted or [living.min()]]
 
 
-def _digest_bytes(group: Group) -> int:
+def _digest_bytes(group: records.Group) -> int:
     """The approximate length of the proof of a group's row."""
     return 32 * (RUN + group.count // RUN)
 
@@ -296,7 +288,7 @@ class Compactor:
         fetched = await refetch(self._schemas, caller, rows, _chunk(crowd.first, crowd.end))
         if fetched.end < crowd.end:
             # Its texts are longer than its groups state: take the whole groups that fit a part.
-            end = fetched.snapshot.number(RowRef(fetched.sources[-1].group.uid, 0))
+            end = fetched.snapshot.number(records.RowRef(fetched.sources[-1].group.uid, 0))
             if end > crowd.first:
                 fetched = await refetch(self._schemas, caller, rows, _chunk(crowd.first, end))
         return fetched
@@ -305,7 +297,7 @@ class Compactor:
         self, state: SchemaState, fetched: FetchedRows, staging: bytes
     ) -> messages.SealedPart:
         task = fetched.task(state, staging, indexed=False)
-        if sum(source.group.count for source in fetched.sources) <= MAX_MINI_RECORDS:
+        if sum(source.group.count for source in fetched.sources) <= records.MAX_MINI_RECORDS:
             sealed = await runtime.in_thread(reseal, task)
         else:
             worked = await self._workers.run(task)
@@ -329,7 +321,7 @@ def _overtaken() -> Conflict:
 
 def _draft(
     state: SchemaState, ended: list[bytes], part: messages.SealedPart, *, is_staged: bool
-) -> CommitUpload:
+) -> records.CommitUpload:
     """The commit that replaces the groups by the new one, with its rows unless they are staged.
 
     Raises:
@@ -353,9 +345,9 @@ def _draft(
         groups=[group],
         rows=brought.rows if brought else (),
         salts=brought.salts if brought else (),
-        killed=[RowRef(group.uid, at) for at in dead - holes],
+        killed=[records.RowRef(group.uid, at) for at in dead - holes],
         ended=ended,
-        holes=[RowRef(group.uid, at) for at in holes],
+        holes=[records.RowRef(group.uid, at) for at in holes],
     )
 
 

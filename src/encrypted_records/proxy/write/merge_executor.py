@@ -19,17 +19,8 @@ from encrypted_records.index.query.asking import bring_together
 from encrypted_records.index.segments.loaded import load
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.model import wire
+from encrypted_records.model import records, wire
 from encrypted_records.model.digests import check_pages
-from encrypted_records.model.records import (
-    MAX_MINI_RECORDS,
-    Group,
-    Page,
-    Part,
-    PartUpload,
-    Segment,
-    SegmentHeader,
-)
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import drive
@@ -48,7 +39,7 @@ MOST_HERE = 8 << 20
 #: Called whenever pages come or go during a merge; it raises the error that ends the merge.
 ObsoleteCheck = Callable[[], Awaitable[None]]
 #: Returns rows of a group, from an ordinal on.
-FetchRows = Callable[[Group, int], Awaitable[messages.RowsReply]]
+FetchRows = Callable[[records.Group, int], Awaitable[messages.RowsReply]]
 
 
 async def _never_obsolete() -> None:
@@ -60,9 +51,9 @@ class PreparedSegment:
     """A merged segment. Its pages are here, or staged under ``staging``; ``built`` is the segment
     if it was built in this process."""
 
-    segment: Segment
-    header: SegmentHeader
-    pages: tuple[Page, ...] = ()
+    segment: records.Segment
+    header: records.SegmentHeader
+    pages: tuple[records.Page, ...] = ()
     staging: bytes | None = None
     built: tuple[Built, ...] = ()
 
@@ -96,7 +87,7 @@ class MergeExecutor:
         caller: Holder,
         state: SchemaState,
         snapshot: Snapshot,
-        inputs: Sequence[Segment],
+        inputs: Sequence[records.Segment],
         *,
         large: bool = False,
         check: ObsoleteCheck = _never_obsolete,
@@ -116,7 +107,7 @@ class MergeExecutor:
             Unavailable: the API, or ``worker_lost``, or ``spool_failed``.
             OutOfSpace: the disk has no room for the merge.
         """
-        small = sum(source.count for source in inputs) <= MAX_MINI_RECORDS
+        small = sum(source.count for source in inputs) <= records.MAX_MINI_RECORDS
         if small and all(source.form == "mini" for source in inputs):
             built = await self._build_here(caller, state, snapshot, inputs)
             if built is not None:
@@ -133,7 +124,7 @@ class MergeExecutor:
         caller: Holder,
         state: SchemaState,
         snapshot: Snapshot,
-        lost: Segment,
+        lost: records.Segment,
         fetch: FetchRows,
         *,
         large: bool = False,
@@ -173,7 +164,11 @@ class MergeExecutor:
         return await self._run(caller, state, [lost], snapshot, task, reply, large, check)
 
     async def _build_here(
-        self, caller: Holder, state: SchemaState, snapshot: Snapshot, inputs: Sequence[Segment]
+        self,
+        caller: Holder,
+        state: SchemaState,
+        snapshot: Snapshot,
+        inputs: Sequence[records.Segment],
     ) -> PreparedSegment | None:
         """None if they are larger than a merge in this process may be."""
         definition = snapshot.definition
@@ -193,7 +188,7 @@ class MergeExecutor:
         caller: Holder,
         state: SchemaState,
         snapshot: Snapshot,
-        inputs: Sequence[Segment],
+        inputs: Sequence[records.Segment],
         large: bool,
         check: ObsoleteCheck,
     ) -> PreparedSegment:
@@ -212,7 +207,7 @@ class MergeExecutor:
         self,
         caller: Holder,
         state: SchemaState,
-        inputs: Sequence[Segment],
+        inputs: Sequence[records.Segment],
         snapshot: Snapshot,
         task: messages.MergeTask | messages.RebuildTask,
         reply: Callable[[messages.Interim], Awaitable[messages.Reply]],
@@ -222,7 +217,7 @@ class MergeExecutor:
         """Have a worker build a segment, and take its pages or stage them."""
         staging = staging_id(caller.user, state, [source.uid for source in inputs])
         digest = snapshot.definition.digest
-        pages: tuple[Page, ...] = ()
+        pages: tuple[records.Page, ...] = ()
         staged = 0
 
         async def listen(message: messages.Interim) -> messages.Reply | None:
@@ -234,8 +229,8 @@ class MergeExecutor:
                 pages = tuple(message.pages)
                 return None
             # These parts replace those of an earlier, interrupted merge.
-            part = Part(staging, staged, digest, [], [message.segment], 0)
-            upload = PartUpload(part, pages=tuple(message.pages), headers=(message.header,))
+            part = records.Part(staging, staged, digest, [], [message.segment], 0)
+            upload = records.PartUpload(part, pages=tuple(message.pages), headers=(message.header,))
             await self._api.stage(state.id, b"".join(wire.encode_part(upload)), caller.auth)
             staged += 1
             return None
@@ -256,7 +251,9 @@ class MergeExecutor:
             with suppress(ErsError):  # otherwise the API removes it after a week
                 await self._api.drop_parts(staging, caller.auth)
 
-    async def _page_digests(self, upstream: Upstream, inputs: Sequence[Segment]) -> list[bytes]:
+    async def _page_digests(
+        self, upstream: Upstream, inputs: Sequence[records.Segment]
+    ) -> list[bytes]:
         """The digests of each input's pages, compared with its commit.
 
         Raises:
@@ -278,7 +275,7 @@ class MergeExecutor:
         self,
         state: SchemaState,
         snapshot: Snapshot,
-        inputs: Sequence[Segment],
+        inputs: Sequence[records.Segment],
         digests: list[bytes],
     ) -> messages.MergeTask:
         key = state.ledger.key

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput
-from encrypted_records.model import wire
+from encrypted_records.model import records, wire
 from encrypted_records.model.ciphertext_lengths import (
     SEAL_VERSION,
     TAG_BYTES,
@@ -23,22 +23,6 @@ from encrypted_records.model.ciphertext_lengths import (
     is_class_of,
 )
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.records import (
-    MAX_KILLED,
-    MAX_MINI_RECORDS,
-    PAGE_BYTES,
-    Commit,
-    CommitBody,
-    CommitUpload,
-    Group,
-    PackedRowBatch,
-    Page,
-    PartUpload,
-    SealedRow,
-    Segment,
-    are_packed_fields,
-    sealed_rows,
-)
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault
 from encrypted_records.server.records.bindings import (
@@ -68,17 +52,17 @@ class CheckedCommit:
     pages are in none of them.
     """
 
-    commit: Commit
-    body: CommitBody
+    commit: records.Commit
+    body: records.CommitBody
     digest: bytes
-    rows: dict[bytes, list[SealedRow | None]] = field(repr=False)
+    rows: dict[bytes, list[records.SealedRow | None]] = field(repr=False)
     pages: dict[bytes, list[bytes]] = field(repr=False)
     salts_and_headers: SaltsAndHeaders = field(repr=False)
     batches: list[PackedBatch] = field(repr=False)
     digests: dict[bytes, list[bytes]] = field(repr=False)
     staged: Staged | None = None
 
-    def new_rows(self) -> Iterator[SealedRow]:
+    def new_rows(self) -> Iterator[records.SealedRow]:
         for rows in self.rows.values():
             yield from (row for row in rows if row is not None)
 
@@ -88,7 +72,7 @@ class CheckedCommit:
         return changed + (self.staged.changed if self.staged else [])
 
 
-def check(upload: CommitUpload) -> CheckedCommit:
+def check(upload: records.CommitUpload) -> CheckedCommit:
     """A commit whose parts agree with each other.
 
     Raises:
@@ -116,7 +100,7 @@ def check(upload: CommitUpload) -> CheckedCommit:
     )
 
 
-def check_bare(commit: Commit) -> CheckedCommit:
+def check_bare(commit: records.Commit) -> CheckedCommit:
     """A commit whose rows and pages are staged.
 
     Raises:
@@ -142,7 +126,9 @@ def check_sealed(checked: CheckedCommit, definitions: Mapping[bytes, SchemaDefin
         _check_rows(checked.rows[group.uid], _classes(group, definitions[group.definition]))
 
 
-def check_stated(groups: Sequence[Group], definitions: Mapping[bytes, SchemaDefinition]) -> None:
+def check_stated(
+    groups: Sequence[records.Group], definitions: Mapping[bytes, SchemaDefinition]
+) -> None:
     """Check fields and classes of staged groups against the definitions that they name.
 
     Args:
@@ -155,7 +141,7 @@ def check_stated(groups: Sequence[Group], definitions: Mapping[bytes, SchemaDefi
         _classes(group, definitions[group.definition])
 
 
-def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
+def check_part(upload: records.PartUpload, definition: SchemaDefinition | None) -> None:
     """Check that a part announces exactly its content, and that this content is sealed.
 
     Args:
@@ -197,7 +183,7 @@ def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
         _check_page(segment, page.data)
 
 
-def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastClass]:
+def _classes(group: records.Group, definition: SchemaDefinition | None) -> list[LeastClass]:
     """The length class that a group states for each of its fields, in order."""
     require(
         definition is None or group.fields == definition.ids,
@@ -219,7 +205,9 @@ def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastCla
     return group.classes
 
 
-def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastClass]) -> None:
+def _check_rows(
+    every_row: Sequence[records.SealedRow | None], classes: Sequence[LeastClass]
+) -> None:
     rows = [row for row in every_row if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
     fields_of_rows = [row.fields for row in rows]
@@ -230,11 +218,11 @@ def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastCl
         raise _not_sealed()
 
 
-def _check_packed(batch: PackedRowBatch, classes: Sequence[LeastClass]) -> None:
+def _check_packed(batch: records.PackedRowBatch, classes: Sequence[LeastClass]) -> None:
     """Check the classes of packed rows, as :func:`_check_rows` checks unpacked rows."""
     rows = [row for row in batch.rows if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
-    if not are_packed_fields([row.packed for row in rows], classes):
+    if not records.are_packed_fields([row.packed for row in rows], classes):
         raise _not_sealed()
 
 
@@ -246,7 +234,7 @@ def _not_sealed() -> BadInput:
     )
 
 
-def check_lists(body: CommitBody) -> None:
+def check_lists(body: records.CommitBody) -> None:
     """Check that the commit changes something, and names nothing twice.
 
     Raises:
@@ -258,7 +246,10 @@ def check_lists(body: CommitBody) -> None:
         not text or hashlib.sha256(text).digest() == body.definition,
         "the definition that a commit brings is not the one that it names",
     )
-    require(body.killed_count <= MAX_KILLED, f"a commit ends more than {MAX_KILLED} rows")
+    require(
+        body.killed_count <= records.MAX_KILLED,
+        f"a commit ends more than {records.MAX_KILLED} rows",
+    )
     require(
         bool(text) or body.changes_data,
         "a commit must bring a definition, add groups, end rows or replace segments",
@@ -272,14 +263,16 @@ def check_lists(body: CommitBody) -> None:
         require(len(set(references)) == len(references), f"{part} is named twice")
 
 
-def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow | None]]:
-    rows: dict[bytes, list[SealedRow | None]] = {group.uid: [] for group in body.groups}
+def _rows(
+    body: records.CommitBody, upload: records.CommitUpload
+) -> dict[bytes, list[records.SealedRow | None]]:
+    rows: dict[bytes, list[records.SealedRow | None]] = {group.uid: [] for group in body.groups}
     for batch in upload.rows:
         group_rows = rows.get(batch.group)
         if group_rows is None:
             raise _invalid("rows of a group that the commit does not add")
         require(batch.first == len(group_rows), "a group's rows are not in order, or not complete")
-        group_rows.extend(sealed_rows(batch))
+        group_rows.extend(records.sealed_rows(batch))
     holes = {hole.group: [row.ordinal for row in hole.rows()] for hole in body.holes}
     for group in body.groups:
         rows_of_group = rows[group.uid]
@@ -293,7 +286,9 @@ def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow 
     return rows
 
 
-def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, list[bytes]]:
+def _pages(
+    segments: Sequence[records.Segment], sent: Sequence[records.Page]
+) -> dict[bytes, list[bytes]]:
     pages: dict[bytes, list[bytes]] = {segment.uid: [] for segment in segments}
     for page in sent:
         segment_pages = pages.get(page.segment)
@@ -312,7 +307,7 @@ def _pages(segments: Sequence[Segment], sent: Sequence[Page]) -> dict[bytes, lis
     return pages
 
 
-def check_form(segment: Segment) -> None:
+def check_form(segment: records.Segment) -> None:
     """Check the constraints on a mini segment.
 
     Raises:
@@ -320,17 +315,17 @@ def check_form(segment: Segment) -> None:
     """
     if segment.form == "mini":
         require(segment.pages == 1, "a mini segment has exactly one page")
-        require(segment.count <= MAX_MINI_RECORDS, "a mini segment covers too many records")
+        require(segment.count <= records.MAX_MINI_RECORDS, "a mini segment covers too many records")
 
 
-def _check_page(segment: Segment, data: bytes) -> None:
+def _check_page(segment: records.Segment, data: bytes) -> None:
     require(
         data[:1] == bytes([SEAL_VERSION]) and len(data) > 1 + TAG_BYTES,
         "a page's bytes cannot be ciphertext of this format",
     )
     require(
-        segment.form == "mini" or len(data) == PAGE_BYTES,
-        f"a page of a paged segment is not {PAGE_BYTES} bytes long",
+        segment.form == "mini" or len(data) == records.PAGE_BYTES,
+        f"a page of a paged segment is not {records.PAGE_BYTES} bytes long",
     )
 
 

@@ -28,15 +28,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records import errors
-from encrypted_records.model import ids, resources, wire
-from encrypted_records.model.records import (
-    MAX_SMALL_SEGMENTS,
-    SMALL_SEGMENT_ROWS,
-    Commit,
-    CommitBody,
-    CommitUpload,
-    Receipt,
-)
+from encrypted_records.model import ids, records, resources, wire
 from encrypted_records.rules import commit_judging
 from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
@@ -71,12 +63,12 @@ _locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")
 class CommitOutcome:
     """Receipts in the order of the commits; ``created`` is false if all were already in the log."""
 
-    receipts: list[Receipt]
+    receipts: list[records.Receipt]
     created: bool
 
 
 def apply(
-    user: User, uploads: Sequence[CommitUpload], *, by_retention: bool = False
+    user: User, uploads: Sequence[records.CommitUpload], *, by_retention: bool = False
 ) -> CommitOutcome:
     """Apply the commits of one request.
 
@@ -104,7 +96,7 @@ def apply(
     return _apply_all(user, commits, by_retention=by_retention)
 
 
-def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
+def publish(user: User, uid: bytes, commits: Sequence[records.Commit]) -> CommitOutcome:
     """Apply commits whose rows and pages are in the staging ``uid``.
 
     Raises:
@@ -175,7 +167,7 @@ def _apply_locked(
     ready: _Ready,
     *,
     by_retention: bool,
-) -> tuple[Receipt, bool]:
+) -> tuple[records.Receipt, bool]:
     """Apply one commit under the schema's lock; see :func:`_apply_all`. Returns its receipt, and
     whether the commit is new.
     """
@@ -198,7 +190,7 @@ def _note(user: User, before: Schema, commit: checks.CheckedCommit, *, by_retent
     audit.note(user, action, organization_id, before.url)
 
 
-def _action(body: CommitBody) -> audit.Action:
+def _action(body: records.CommitBody) -> audit.Action:
     """The audited action of a commit; a merge may be part of any of the first three."""
     if not body.changes_data:
         return audit.Action.SCHEMA_CHANGED
@@ -209,7 +201,7 @@ def _action(body: CommitBody) -> audit.Action:
     return audit.Action.RECORDS_DELETED if body.killed else audit.Action.INDEX_MERGED
 
 
-def _find_receipt(schema: Schema, commit: checks.CheckedCommit) -> Receipt | None:
+def _find_receipt(schema: Schema, commit: checks.CheckedCommit) -> records.Receipt | None:
     """The receipt of a commit that is in the log.
 
     Raises:
@@ -218,14 +210,14 @@ def _find_receipt(schema: Schema, commit: checks.CheckedCommit) -> Receipt | Non
     return _receipt(commit, storing.in_log.row(schema=schema.uid, id=commit.body.id))
 
 
-def _receipt(commit: checks.CheckedCommit, logged: Sequence[Any] | None) -> Receipt | None:
+def _receipt(commit: checks.CheckedCommit, logged: Sequence[Any] | None) -> records.Receipt | None:
     """The receipt of a commit from its log row; see :func:`_find_receipt`, which reads the row."""
     if logged is None:
         return None
     version, digest = logged
     if bytes(digest) != commit.digest:
         raise errors.Conflict("another commit has this id already", code="commit_reused")
-    return Receipt(commit.body.id, commit.body.schema, version)
+    return records.Receipt(commit.body.id, commit.body.schema, version)
 
 
 def _apply_one(
@@ -234,7 +226,7 @@ def _apply_one(
     commit: checks.CheckedCommit,
     found: storing.Facts,
     ready: _Ready,
-) -> tuple[Receipt, bool]:
+) -> tuple[records.Receipt, bool]:
     receipt = _receipt(commit, found.logged)
     if receipt is not None:
         return receipt, False
@@ -287,18 +279,18 @@ def _apply_one(
         stored_rows=schema.stored_rows + added,
         live_segments=schema.live_segments + segments_change,
     )
-    return Receipt(body.id, body.schema, version), True
+    return records.Receipt(body.id, body.schema, version), True
 
 
-def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
+def _require_room(schema: Schema, body: records.CommitBody, *, staged: bool) -> None:
     """Check that merging keeps up with a commit that adds more segments than it replaces.
 
     Raises:
         MergeFirst: the schema would have too many small segments.
     """
     # Staged segments cannot be merged before they are visible; the proxy merges them right after.
-    added = 0 if staged else sum(new.count <= SMALL_SEGMENT_ROWS for new in body.segments)
-    if schema.live_segments + added <= MAX_SMALL_SEGMENTS:
+    added = 0 if staged else sum(new.count <= records.SMALL_SEGMENT_ROWS for new in body.segments)
+    if schema.live_segments + added <= records.MAX_SMALL_SEGMENTS:
         return
     # The replaced segments have already been superseded.
     small = IndexSegment.objects.filter(
@@ -307,16 +299,16 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
         pages__gt=0,
         superseded_at=None,
         staging=None,
-        count__lte=SMALL_SEGMENT_ROWS,
+        count__lte=records.SMALL_SEGMENT_ROWS,
     )
-    if small.count() + added > MAX_SMALL_SEGMENTS:
+    if small.count() + added > records.MAX_SMALL_SEGMENTS:
         raise errors.MergeFirst(
-            f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
+            f"the schema would have more than {records.MAX_SMALL_SEGMENTS} small segments, and each"
             " search has to read all of them"
         )
 
 
-def _ends_all(schema: Schema, body: CommitBody) -> bool:
+def _ends_all(schema: Schema, body: records.CommitBody) -> bool:
     """Whether a commit ends as many groups as are live. A later check makes sure that these are
     live.
     """
@@ -375,7 +367,9 @@ def _log(
 # The key columns of a schema's row once a commit is in the log. Pure.
 
 
-def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) -> dict[str, Any]:
+def key_state(
+    schema: Schema, body: records.CommitBody, version: int, *, reseals: bool
+) -> dict[str, Any]:
     """The key columns of the schema's row once ``version`` is ``body``.
 
     Args:
@@ -465,7 +459,7 @@ def _digest_at(schema: Schema, version: int) -> bytes:
 # End the segments that a commit replaces and the rows that it deletes. Under the schema's lock.
 
 
-def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGroup]:
+def free_groups(schema: Schema, body: records.CommitBody, version: int) -> list[RecordGroup]:
     """The groups of the segments that the commit replaces, as they are before it.
 
     Raises:
@@ -487,7 +481,7 @@ def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGr
     return freed
 
 
-def end_rows(schema: Schema, body: CommitBody, version: int) -> set[contents.Identity]:
+def end_rows(schema: Schema, body: records.CommitBody, version: int) -> set[contents.Identity]:
     """Mark the rows that the commit ends; returns their record ids and versions.
 
     Raises:

@@ -17,14 +17,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from encrypted_records.errors import Conflict, NotFound
-from encrypted_records.model.records import (
-    CommitBody,
-    Group,
-    Part,
-    PartUpload,
-    Segment,
-    SegmentHeader,
-)
+from encrypted_records.model import records
 from encrypted_records.server.accounts import authentication
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.commits import checks, judging
@@ -55,7 +48,7 @@ _numbers = msgspec.json.Decoder(list[tuple[int, ...]])
 def add(
     user: User,
     schema: Schema,
-    upload: PartUpload,
+    upload: records.PartUpload,
     job: JobGrant | None = None,
     *,
     attempt: int = 0,
@@ -99,7 +92,7 @@ def add(
 def _add(
     user: User,
     schema: Schema,
-    upload: PartUpload,
+    upload: records.PartUpload,
     job: JobGrant | None,
     bound: BoundPart,
     draft: objects.CommitDraft,
@@ -125,7 +118,7 @@ def _add(
     return True
 
 
-def _is_same(before: StagedPart | None, part: Part, bound: BoundPart) -> bool:
+def _is_same(before: StagedPart | None, part: records.Part, bound: BoundPart) -> bool:
     return (
         before is not None
         and bytes(before.digest) == bound.digest
@@ -177,7 +170,7 @@ def _gone(message: str) -> NotFound:
 
 def _store(
     staging: Staging,
-    upload: PartUpload,
+    upload: records.PartUpload,
     bound: BoundPart,
     draft: objects.CommitDraft,
     numbers: Sequence[int],
@@ -222,7 +215,7 @@ def _store(
     )
 
 
-def _describe(group: Group) -> dict[str, Any]:
+def _describe(group: records.Group) -> dict[str, Any]:
     return {
         "key_version": group.key_version,
         "count": group.count,
@@ -231,11 +224,11 @@ def _describe(group: Group) -> dict[str, Any]:
     }
 
 
-def _describe_segment(segment: Segment) -> dict[str, Any]:
+def _describe_segment(segment: records.Segment) -> dict[str, Any]:
     return {"form": segment.form, "count": segment.count, "pages": segment.pages}
 
 
-def _group(staging: Staging, group: Group, salt: bytes) -> int:
+def _group(staging: Staging, group: records.Group, salt: bytes) -> int:
     """The number of a staged group, created by the first part that announces it.
 
     Raises:
@@ -252,7 +245,7 @@ def _group(staging: Staging, group: Group, salt: bytes) -> int:
     return _same(staging, row, described, "a group's uid is taken")
 
 
-def _segment(staging: Staging, segment: Segment, header: SegmentHeader) -> int:
+def _segment(staging: Staging, segment: records.Segment, header: records.SegmentHeader) -> int:
     """The number of a staged segment, created if new; see :func:`_group`."""
     described = _describe_segment(segment) | {"header": header.data, "salt": header.salt}
     row, _ = IndexSegment.objects.get_or_create(
@@ -288,7 +281,7 @@ def _remove(staging: Staging, part: StagedPart) -> None:
     removing.drop_empty(staging.pk)
 
 
-def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Staged:
+def take(user: User, schema: Schema, uid: bytes, body: records.CommitBody) -> checks.Staged:
     """Hand over the staged groups and segments that a commit names; drop all others.
 
     The caller has locked the schema's row, and makes them visible in the same transaction.
@@ -347,7 +340,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
 
 def _check_parts(
     staging: Staging,
-    body: CommitBody,
+    body: records.CommitBody,
     rows: dict[int, int],
     pages: dict[int, int],
     made: dict[tuple[int, int], bytes],

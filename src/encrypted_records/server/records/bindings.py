@@ -12,17 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.errors import BadInput
-from encrypted_records.model import digests
-from encrypted_records.model.records import (
-    Group,
-    GroupSalt,
-    PackedRowBatch,
-    Page,
-    PartUpload,
-    SealedRow,
-    Segment,
-    SegmentHeader,
-)
+from encrypted_records.model import digests, records
 
 
 @dataclass(frozen=True)
@@ -51,15 +41,15 @@ class SaltsAndHeaders:
     """Salts of groups and headers of segments, by uid. They are sent with the rows and pages."""
 
     salts: Mapping[bytes, bytes]
-    headers: Mapping[bytes, SegmentHeader]
+    headers: Mapping[bytes, records.SegmentHeader]
 
     @classmethod
     def of(
         cls,
         groups: Iterable[bytes],
         segments: Iterable[bytes],
-        salts: Sequence[GroupSalt],
-        headers: Sequence[SegmentHeader],
+        salts: Sequence[records.GroupSalt],
+        headers: Sequence[records.SegmentHeader],
     ) -> SaltsAndHeaders:
         """
         Raises:
@@ -83,7 +73,9 @@ def _require_same(given: Collection[bytes], wanted: Iterable[bytes], rule: str) 
         raise BadInput(rule, code="invalid_commit")
 
 
-def pack(group: bytes, first: int, rows: Iterable[SealedRow | None], salt: bytes) -> PackedBatch:
+def pack(
+    group: bytes, first: int, rows: Iterable[records.SealedRow | None], salt: bytes
+) -> PackedBatch:
     """Pack rows from ordinal ``first`` on, which begins a run."""
     pack_fields = digests.pack_fields
     packed = [
@@ -100,7 +92,7 @@ def _digested(
     return PackedBatch(group, first, rows, row_digests, digests.run_digests(row_digests))
 
 
-def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:
+def _take_over(batch: records.PackedRowBatch, salt: bytes) -> PackedBatch:
     """Take over rows that were sent packed, unchanged."""
     rows: list[tuple[bytes, int, bytes] | None] = [
         None if row is None else (row.record_id, row.version, row.packed) for row in batch.rows
@@ -109,8 +101,8 @@ def _take_over(batch: PackedRowBatch, salt: bytes) -> PackedBatch:
 
 
 def bind_groups(
-    groups: Sequence[Group],
-    rows: Mapping[bytes, Sequence[SealedRow | None]],
+    groups: Sequence[records.Group],
+    rows: Mapping[bytes, Sequence[records.SealedRow | None]],
     salts_and_headers: SaltsAndHeaders,
 ) -> list[PackedBatch]:
     """All rows of a commit's groups.
@@ -126,7 +118,7 @@ def bind_groups(
     return batches
 
 
-def require_rows(group: Group, runs: bytes) -> None:
+def require_rows(group: records.Group, runs: bytes) -> None:
     """Check that a group states the digest of its rows.
 
     Raises:
@@ -137,7 +129,7 @@ def require_rows(group: Group, runs: bytes) -> None:
 
 
 def bind_segments(
-    segments: Sequence[Segment],
+    segments: Sequence[records.Segment],
     pages: Mapping[bytes, Sequence[bytes]],
     salts_and_headers: SaltsAndHeaders,
 ) -> dict[bytes, list[bytes]]:
@@ -156,7 +148,7 @@ def bind_segments(
     return page_digests
 
 
-def require_pages(segment: Segment, salt: bytes, header: bytes, pages: bytes) -> None:
+def require_pages(segment: records.Segment, salt: bytes, header: bytes, pages: bytes) -> None:
     """Check that a segment states the digest of its header and pages.
 
     Raises:
@@ -176,7 +168,7 @@ class BoundPart:
     digest: bytes
 
 
-def bind_part(upload: PartUpload) -> BoundPart:
+def bind_part(upload: records.PartUpload) -> BoundPart:
     """
     Raises:
         BadInput: ``invalid_commit``; salts or headers are missing, or a batch begins or ends
@@ -199,7 +191,7 @@ def bind_part(upload: PartUpload) -> BoundPart:
     )
 
 
-def _require_runs(batch: PackedRowBatch, count: int) -> None:
+def _require_runs(batch: records.PackedRowBatch, count: int) -> None:
     end = batch.first + len(batch.rows)
     if batch.first % digests.RUN or (end % digests.RUN and end != count):
         raise BadInput(
@@ -210,7 +202,7 @@ def _require_runs(batch: PackedRowBatch, count: int) -> None:
 def _part_digest(
     salts_and_headers: SaltsAndHeaders,
     batches: Sequence[PackedBatch],
-    pages: Sequence[Page],
+    pages: Sequence[records.Page],
     page_digests: Sequence[bytes],
 ) -> bytes:
     state = hashlib.sha256()
