@@ -442,6 +442,33 @@ def test_an_answer_without_an_end_is_not_kept_in_memory(monkeypatch: pytest.Monk
     assert sent < 64 << 20
 
 
+def test_answers_that_come_at_once_take_no_more_memory_than_the_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Transport, "longest_answer", 1 << 20)
+    over = asyncio.Event()
+
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + bytes(1 << 19))
+        await over.wait()
+
+    async def ask(transport: Transport) -> int:
+        try:
+            return len((await transport.request("GET", "/")).body)
+        except ApiFailed as error:
+            assert "memory together" in error.message
+            return 0
+        finally:
+            over.set()
+
+    async def ask_all() -> list[int]:
+        async with server(begin) as transport:
+            return await asyncio.gather(*[ask(transport) for _ in range(20)])
+
+    assert set(asyncio.run(ask_all())) == {0, 1 << 19}
+
+
 def test_too_much_work_is_an_error_of_its_own() -> None:
     async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import (
     AsyncIterable,
@@ -138,7 +139,8 @@ CONNECTIONS = 32
 STREAMS = 128
 #: Limit of the system's send buffer, so that we notice whether the receiver reads a body.
 UNSEEN_BYTES = 256 << 10
-#: More than a thousand of the largest records.
+#: Bytes of all answers that are being received: more than a thousand of the largest records. An
+#: answer may always have its share.
 MAX_ANSWER_BYTES = 1 << 30
 #: Longest JSON that is handed on, in bytes: longer lists come in several answers.
 MAX_JSON_BYTES = 64 << 20
@@ -204,7 +206,7 @@ class Transport(Closing):
     streams_apart: ClassVar[bool] = True
     streams: ClassVar[int] = STREAMS
     #: Longest answer to a request that is not a stream, in bytes; None for a trusted server. An
-    #: untrusted API may send an answer without an end, which is held in memory.
+    #: untrusted API may send answers without an end, which are held in memory.
     longest_answer: ClassVar[int | None] = MAX_ANSWER_BYTES
 
     def __init__(
@@ -220,6 +222,8 @@ class Transport(Closing):
         self.headers = dict(headers or {})
         self.timing = timing
         self._outage = Outage()
+        #: bytes of the answers that are being received
+        self._received = 0
         self._pools: dict[str, aiohttp.ClientSession] = {}
 
     async def close(self) -> None:
@@ -519,19 +523,31 @@ class Transport(Closing):
                 trace_request_ctx=BARE if request.bare else None,
             ) as answer:
                 self._outage.heard()
-                parts, received = [], 0
-                async for part in answer.content.iter_any():
-                    request.patience.note(len(part))
-                    received += len(part)
-                    if self.longest_answer is not None and received > self.longest_answer:
-                        raise ApiFailed("the API's answer has no end")
-                    parts.append(part)
-                body = b"".join(parts)
+                body = await self._read(answer, request.patience)
                 size = 0 if request.data is None else len(request.data)
                 note_request(request.method, request.path, size, len(body), answer.status)
                 return Response(
                     answer.status, answer.headers, body, self.longest_answer is not None
                 )
+
+    async def _read(self, answer: aiohttp.ClientResponse, patience: Patience) -> bytes:
+        """
+        Raises:
+            ApiFailed: the answer, or all that are being received, are too large.
+        """
+        body, most = bytearray(), self.longest_answer or math.inf
+        try:
+            async for part in answer.content.iter_any():
+                patience.note(len(part))
+                body += part
+                self._received += len(part)
+                if len(body) > most:
+                    raise ApiFailed("the API's answer has no end")
+                if self._received > most and len(body) > most / CONNECTIONS:
+                    raise ApiFailed("the API's answers take too much memory together")
+        finally:
+            self._received -= len(body)
+        return bytes(body)
 
     async def _stream(
         self,
