@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support import postgres
 from tests.support.erasures import MOST_SECONDS, seen_through
 from tests.support.eventually import eventually
 from tests.support.page_visits import logged_in
+from tests.support.proxies import running_proxy
 from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
@@ -137,6 +139,33 @@ def test_the_last_record_of_a_schema_can_be_erased(store: Store) -> None:
     assert not in_files(store, every)
     assert store.found() == []
     assert len(store.ingest(people(3))) == len(store.found()) == 3
+
+
+@pytest.mark.parametrize("whole", ["schema", "dataset"])
+def test_a_proxy_that_deletes_a_schema_keeps_no_copy_of_its_records(
+    store: Store, tmp_path: Path, whole: str
+) -> None:
+    rows = sealed_fields(store, store.ingest(people(30))[7])
+    path = store.schema
+    if whole == "dataset":
+        path = store.proxy("GET", path).json()["dataset"]
+
+    def kept() -> set[bytes]:
+        files = [one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()]
+        return {row for row in rows if any(row in data for data in files)}
+
+    shutil.copytree(store.service.data_dir / "proxy", tmp_path / "proxy")
+    for deletes in (False, True):
+        with running_proxy(store.service.base_url, tmp_path) as proxy:
+            asked = {"schema": store.schema, "limit": 100}
+            found = call("POST", f"{proxy.url}/api/records/search/", asked, auth=store.account.auth)
+            assert len(found.json()["results"]) == 30
+            proxy.settle()
+            if deletes:
+                gone = f"{proxy.url}{path}?cascade=true"
+                deleted = call("DELETE", gone, auth=store.account.auth)
+                assert deleted.status == 204, deleted.body
+        assert kept() == (set() if deletes else set(rows))
 
 
 def test_what_changes_replaced_goes_with_an_erasure_of_the_schema(store: Store) -> None:

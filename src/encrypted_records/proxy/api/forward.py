@@ -130,8 +130,8 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
 
 async def free_name(request: Request, path: str) -> None:
     """Free the name of a dataset or schema that the API has deleted by this request: others no
-    longer look for records there. If this fails, the deletion remains, and a repeated request frees
-    the name.
+    longer look for records there; and drop its copies here. If this fails, the deletion remains,
+    and a repeated request does the rest.
 
     Args:
         path: of the dataset or schema.
@@ -150,6 +150,8 @@ async def free_name(request: Request, path: str) -> None:
             schemas, dataset = [each.schema for each in placed], resource
         if view is not None:
             await sharing.naming.free_deleted(holder, view.organization, schemas, dataset)
+            for schema in schemas:
+                await services.schemas.forget_deleted(holder, schema)
     except errors.ErsError as error:
         log.warning("a deleted resource keeps its name in the roster: %s", error.reason)
 

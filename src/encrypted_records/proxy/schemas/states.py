@@ -202,6 +202,7 @@ def shown_placement(by: LogMembership | None, state: SchemaState) -> Placement:
 
 
 MAX_SCHEMAS = 1000
+_ALL_ROWS = range(1 << 62)
 
 _Asked = tuple[Holder, bytes]
 
@@ -458,6 +459,18 @@ class Schemas:
         """Drop these schemas from memory; they are read from the API when they are next needed."""
         for schema in schemas:
             self._states.pop((caller.user, schema), None)
+
+    async def forget_deleted(self, caller: Holder, schema: bytes) -> None:
+        """Drop all that memory and disk have of a schema that the caller has deleted."""
+        users, segments = {caller.user}, set[bytes]()
+        for user, of in [key for key in self._states if key[1] == schema]:
+            snapshot = self._states.pop((user, of)).ledger.snapshot()
+            users.add(user)
+            segments.update(segment.uid for segment in snapshot.segments)
+        await runtime.in_thread(self._rows.forget_segments, segments)
+        await runtime.in_thread(self._rows.forget_between, schema, _ALL_ROWS)
+        for user in users:
+            await runtime.in_thread(self._ledgers.drop, user, schema)
 
     def forget_user(self, user: bytes) -> None:
         """Drop everything of this user, whose keyring changed; also logs that are being loaded."""
