@@ -36,15 +36,15 @@ from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.pictures import Bar, Picture, draw_picture, draw_suggestions
 from encrypted_records.proxy.pages.questions import (
     SchemaQuestion,
-    change_question,
+    answer_question,
     find_question,
     keep_question,
+    measure,
+    show_answer,
 )
 from encrypted_records.proxy.pages.search_form import is_dated, is_listed, is_text
 
 MOST_OPTIONS = 8
-#: Characters of a value that are shown.
-SHOWN_OF_VALUE = 80
 _FIELD, _VALUE = "a field", "a value"
 #: Place in the grammar -> words, signs and kinds of tokens -> the place after each.
 _NEXT: Mapping[str, Mapping[str, str]] = {
@@ -251,8 +251,7 @@ def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
 
 
 def _option_of(value: str, note: str) -> Option:
-    shown = value if len(value) <= SHOWN_OF_VALUE else f"{value[:SHOWN_OF_VALUE]}…"
-    return Option(f"{write_value(value)} ", shown, note)
+    return Option(f"{write_value(value)} ", words.shortened(value), note)
 
 
 # --- two fields against each other ----------------------------------------------------------------
@@ -331,13 +330,13 @@ def _cell(count: int, most: int, total: int) -> Cell:
 async def _divide(visit: Visit, on: SchemaQuestion, name: str, where: Any) -> list[Stretch]:
     """The rows or columns of a field."""
     if is_listed(on.types[name]):
-        measure = {"op": "distinct", "field": name, "limit": TOP_VALUES, "order": "-count"}
-        (found,) = await _measure(visit, on, where, measure)
+        values = {"op": "distinct", "field": name, "limit": TOP_VALUES, "order": "-count"}
+        (found,) = await measure(visit, on, where, values)
         return [
             Stretch(words.plain(value["value"]) or "(empty)", value["value"])
             for value in found["values"] or []
         ]
-    (found,) = await _measure(visit, on, where, {"op": "histogram", "field": name, "bins": BINS})
+    (found,) = await measure(visit, on, where, {"op": "histogram", "field": name, "bins": BINS})
     bins = found["bins"] or []
     lows = [bin_["from"] for bin_ in bins]
     above = [*lows[1:], bins[-1]["to"] + _step(on, name)] if bins else []
@@ -371,44 +370,21 @@ async def _count(
     if is_listed(on.types[across]):
         values = [column.value for column in columns]
         among = {"and": [both, {"field": across, "op": "in", "value": values}]}
-        measure = {"op": "distinct", "field": across, "limit": len(values), "order": "-count"}
-        (found,) = await _measure(visit, on, among, measure)
+        top = {"op": "distinct", "field": across, "limit": len(values), "order": "-count"}
+        (found,) = await measure(visit, on, among, top)
         counts = {value["value"]: int(value["count"]) for value in found["values"] or []}
         return [counts.get(value, 0) for value in values]
     bounds = [*(column.low for column in columns), columns[-1].above]
-    measure = {"op": "histogram", "field": across, "bounds": bounds}
-    (found,) = await _measure(visit, on, both, measure)
+    bins = {"op": "histogram", "field": across, "bounds": bounds}
+    (found,) = await measure(visit, on, both, bins)
     return [int(bin_["count"]) for bin_ in found["bins"]]
-
-
-async def _measure(visit: Visit, on: SchemaQuestion, where: Any, measure: dict[str, Any]) -> Any:
-    body = {"schema": on.schema.url, "where": where, "measures": [measure]}
-    return (await visit.ask("POST", "/api/records/aggregate/", body))["measures"]
 
 
 # --- pages ----------------------------------------------------------------------------------------
 
 
 async def overview(visit: Visit) -> Response:
-    on = await find_question(visit)
-    if visit.sends:
-        try:
-            on.question = change_question(
-                on.question, visit.text("do"), visit.form, on.schema.definition
-            )
-        except NotUnderstood as error:
-            on.question.typed = visit.text("ask").strip()
-            return await _show(visit, on, error)
-        kept = keep_question(visit, on)
-        if kept and "hx-request" not in visit.request.headers:
-            return visit.go(f"/schemas/{visit.id}/overview/{on.query}")
-        response = await _show(visit, on)
-        header, address = on.address(visit, "overview")
-        response.headers[header] = address
-        return response
-    if on.unknown:
-        return visit.render("unknown_question.html", 404, schema=on.schema, page="overview")
-    return await _show(visit, on)
+    return await answer_question(visit, await find_question(visit), "overview", _show)
 
 
 async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None = None) -> Response:
@@ -420,31 +396,25 @@ async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None 
     problem = misread or on.down
     try:
         if problem is None:
-            where = on.question.where(on.types)
-            body = {"schema": on.schema.url, "where": where}
-            answer = await visit.ask("POST", "/api/records/aggregate/", body)
-            total = answer["measures"][0]["value"]
+            (counted,) = await measure(visit, on, on.question.where(on.types))
+            total = counted["value"]
             if "all" in visit.request.query_params:
                 pictures = {name: await draw_picture(visit, on, name) for name in on.types}
     except ErsError as error:
         problem = error
-    shown: dict[str, Any] = {
-        "schema": on.schema,
-        "types": on.types,
-        "question": on.question,
-        "query": on.query,
-        "q": on.name,
-        "misread": misread,
-        "total": total,
-        "pictures": pictures,
-    }
-    if problem is not None:
-        response = visit.problem(problem, "overview.html", **shown)
-        # The earlier chart stays, below the filters of this request.
-        response.headers["HX-Retarget"] = response.headers["HX-Reselect"] = "#filters"
-        response.headers["HX-Reswap"] = "outerHTML"
-        return response
-    return visit.render("overview.html", **shown)
+    return show_answer(
+        visit,
+        "overview.html",
+        problem,
+        schema=on.schema,
+        types=on.types,
+        question=on.question,
+        query=on.query,
+        q=on.name,
+        misread=misread,
+        total=total,
+        pictures=pictures,
+    )
 
 
 async def facet(visit: Visit) -> Response:

@@ -70,6 +70,12 @@ def _is_short(number: Decimal) -> bool:
     return abs(number.adjusted()) <= MAX_NUMBER_LENGTH
 
 
+def whole(typed: str, most_digits: int) -> int | None:
+    """A typed number without a sign; None for another text, or for more digits."""
+    is_number = typed.isascii() and typed.isdecimal() and len(typed) <= most_digits
+    return int(typed) if is_number else None
+
+
 def grouped(value: object) -> str:
     """A number with its digits in groups of three: ``1,234.5``; anything else as :func:`plain`."""
     if isinstance(value, bool):
@@ -214,9 +220,9 @@ def write_digits(value: object) -> str:
     return f"{sign}{integer_digits[:head]}{gaps}{decimals}"
 
 
-def shortened(text: str) -> str:
-    """The beginning of a text that is too long to read next to a bar."""
-    return text if len(text) <= _LABEL_CHARACTERS else f"{text[:_LABEL_CHARACTERS]}…"
+def shortened(text: str, most: int = _LABEL_CHARACTERS) -> str:
+    """The beginning of a long text, for people to read."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def format_minutes(minutes: float) -> str:

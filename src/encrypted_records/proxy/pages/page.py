@@ -403,17 +403,6 @@ class Visit:
         """
         return await self._inside.ask(method, path, body, params=params, headers=headers)
 
-    async def send(
-        self,
-        path: str,
-        body: AsyncIterator[bytes],
-        *,
-        params: Mapping[str, str],
-        headers: Mapping[str, str],
-    ) -> ProxyAnswer:
-        """POST a body as a stream."""
-        return await self._inside.ask("POST", path, body, params=params, headers=headers)
-
     async def ask_as_session(self, path: str, body: Any = None) -> ProxyAnswer:
         """POST with the cookies themselves, for requests about the session."""
         return await self._inside.ask("POST", path, body, headers=self._session_headers())
@@ -443,11 +432,6 @@ class Visit:
     def stream(self, path: str, body: Any) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """POST; the answer in pieces as they arrive; raises the endpoint's error."""
         return self._inside.stream("POST", path, body)
-
-    @staticmethod
-    def as_file(name: str) -> dict[str, str]:
-        """The headers of a file download."""
-        return file_headers(name)
 
     async def every(self, kind: type[T], path: str = "", **params: str) -> list[T]:
         """All results of a list, page by page; by default, of all datasets, schemas or

@@ -19,7 +19,7 @@ from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT, step_of
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
-from encrypted_records.proxy.pages.questions import SchemaQuestion, write_pick
+from encrypted_records.proxy.pages.questions import SchemaQuestion, measure, write_pick
 from encrypted_records.proxy.pages.search_form import is_dated, is_listed
 
 BINS = 20
@@ -217,9 +217,7 @@ async def _measure(
         measures.append({"op": "histogram", "field": name, **bins})
         measures.append({"op": "avg", "field": name})
         measures.append({"op": "percentile", "field": name, "p": list(_QUARTILES)})
-    body = {"schema": on.schema.url, "where": where, "measures": measures}
-    answer = await visit.ask("POST", "/api/records/aggregate/", body)
-    total, present, spread, *more = answer["measures"]
+    total, present, spread, *more = await measure(visit, on, where, *measures)
     if _is_counted_by_value(on.types[name]):
         values = spread["values"] or []
         return _Measurement(total["value"], present["value"], values, spread["count"] or 0)
@@ -244,12 +242,10 @@ async def _measure_dates(
     Args:
         like: measurement whose periods are used.
     """
-    selection = {"schema": on.schema.url, "where": where}
     measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
     measures += [{"op": op, "field": name} for op in ("min", "max")]
     measures.append({"op": "percentile", "field": name, "p": [50]})
-    answer = await visit.ask("POST", "/api/records/aggregate/", {**selection, "measures": measures})
-    total, present, least, most, middle = answer["measures"]
+    total, present, least, most, middle = await measure(visit, on, where, *measures)
     if not present["value"]:
         items = [{**item, "count": 0} for item in like.items] if like else []
         return _Measurement(total["value"], 0, items)
@@ -265,11 +261,12 @@ async def _measure_dates(
             {"field": name, "op": op, "value": f"{end:04}"}
             for op, end in (("ge", year), ("le", min(year + _MOST_AT_ONCE - 1, last.year)))
         ]
-        body = {**selection, "measures": [{"op": "histogram", "field": name, "by": period}]}
+        within = where
         if last.year - first.year >= _MOST_AT_ONCE:
-            body["where"] = {"and": [*ends, *([where] if where else [])]}
-        answer = await visit.ask("POST", "/api/records/aggregate/", body)
-        for bin_ in answer["measures"][0]["bins"] or []:
+            within = {"and": [*ends, *([where] if where else [])]}
+        per_period = {"op": "histogram", "field": name, "by": period}
+        (found,) = await measure(visit, on, within, per_period)
+        for bin_ in found["bins"] or []:
             days[_day_of(bin_["from"])] = bin_["count"]
     items = [
         {

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from re import fullmatch
 from typing import Any
@@ -34,7 +34,7 @@ from starlette.responses import Response
 
 from encrypted_records import errors, runtime
 from encrypted_records.client.proxy.connection import ShownSchema
-from encrypted_records.client.sdk.condition_language import write, write_field
+from encrypted_records.client.sdk.condition_language import NotUnderstood, write, write_field
 from encrypted_records.model import ids
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.pages.formatting import plain
@@ -255,14 +255,6 @@ class SchemaQuestion:
     #: request for the current schema, if it was not awaited
     asking: asyncio.Task[ShownSchema | errors.ErsError] | None = field(default=None, repr=False)
 
-    def address(self, visit: Visit, page: str) -> tuple[str, str]:
-        """The header that gives a script's page its new address: a new history entry, or, if the
-        answer stays the same, the same entry.
-        """
-        stays = self.question.applied() == self.before.applied()
-        path = f"{visit.at}/schemas/{visit.id}/{page}/{self.query}"
-        return "HX-Replace-Url" if stays else "HX-Push-Url", path
-
     @property
     def query(self) -> str:
         """The query string of a page that shows this question."""
@@ -389,6 +381,68 @@ def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
     view = Question(hidden=question.hidden, dense=question.dense, sealed=question.sealed)
     visit.desk.put(("view", visit.id), view)
     return True
+
+
+#: Target of a problem in the answer to a script's request: the previous results stay.
+_PROBLEM_ONLY = {"HX-Retarget": "#filters", "HX-Reselect": "#filters", "HX-Reswap": "outerHTML"}
+
+
+async def answer_question(
+    visit: Visit, on: SchemaQuestion, page: str, show: Callable[..., Awaitable[Response]]
+) -> Response:
+    """A page of a question. Its form changes the question and redirects to its address; a script
+    gets the answer at once.
+
+    Args:
+        page: the page's name in its address.
+        show: shows the question, and the error of a line that is not one.
+    """
+    if on.unknown:
+        return visit.render("unknown_question.html", 404, schema=on.schema, page=page)
+    if not visit.sends:
+        return await show(visit, on)
+    try:
+        on.question = change_question(
+            on.question, visit.text("do"), visit.form, on.schema.definition
+        )
+    except NotUnderstood as error:
+        # The line may be about a field that is newer than the cached schema.
+        on.in_doubt = True
+        on.question.typed = visit.text("ask").strip()
+        return await show(visit, on, error)
+    kept = keep_question(visit, on)
+    if kept and "hx-request" not in visit.request.headers:
+        return visit.go(f"/schemas/{visit.id}/{page}/{on.query}")
+    response = await show(visit, on)
+    stays = on.question.applied() == on.before.applied()
+    # A new history entry, or, if the answer stays the same, the same entry.
+    address = f"{visit.at}/schemas/{visit.id}/{page}/{on.query}"
+    response.headers["HX-Replace-Url" if stays else "HX-Push-Url"] = address
+    return response
+
+
+def show_answer(
+    visit: Visit, template: str, problem: errors.ErsError | None, **shown: Any
+) -> Response:
+    if problem is None:
+        return visit.render(template, **shown)
+    response = visit.problem(problem, template, **shown)
+    response.headers.update(_PROBLEM_ONLY)
+    return response
+
+
+async def measure(
+    visit: Visit, on: SchemaQuestion, where: Any, *measures: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The results of measures of the records that match a condition; by default, their number.
+
+    Raises:
+        ErsError: as /api/records/aggregate/ does.
+    """
+    body = {"schema": on.schema.url, "where": where, "measures": measures or [{"op": "count"}]}
+    answer = await visit.ask("POST", "/api/records/aggregate/", body)
+    results: list[dict[str, Any]] = answer["measures"]
+    return results
 
 
 # --- numbers of searches --------------------------------------------------------------------------

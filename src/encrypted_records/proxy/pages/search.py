@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -18,9 +19,11 @@ from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import (
     SchemaQuestion,
     SearchCounts,
-    change_question,
+    answer_question,
     find_question,
     keep_question,
+    measure,
+    show_answer,
 )
 from encrypted_records.proxy.pages.record_table import (
     Links,
@@ -33,10 +36,10 @@ from encrypted_records.proxy.pages.record_table import (
 from encrypted_records.proxy.pages.records import PageMessage, RestorableRecords
 from encrypted_records.proxy.pages.search_form import (
     PAGE_RECORDS,
+    SHOWN_OF_PART,
     Question,
     condition_of,
     is_text,
-    shorten,
 )
 
 # --- why nothing was found ------------------------------------------------------------------------
@@ -44,6 +47,9 @@ from encrypted_records.proxy.pages.search_form import (
 #: Maximum parts of the question that are examined, and spellings of a text that are shown.
 _MOST_PARTS = 6
 _MOST_SPELLINGS = 3
+
+
+_cut = partial(words.shortened, most=SHOWN_OF_PART)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,8 @@ async def _explain(
         low, high = map(words.plain, value)
         return [ReasonText(f"{name}: {low} is above {high}; swap the two")]
     reasons = []
-    count = await _count(visit, on, where)
+    (counted,) = await measure(visit, on, where)
+    count = int(counted["value"])
     if part:
         found = words.format_count(count, "record") if count else "none"
         reasons.append(ReasonText(f"{part}: alone, {found}"))
@@ -90,18 +97,12 @@ async def _explain(
     for typed in texts[:_MOST_SPELLINGS]:
         stored = await _find_spellings(visit, on, where, typed)
         if stored:
-            offers = [(f"value:{at}:{text}", f"{shorten(text)}: {many:,}") for text, many in stored]
-            reasons.append(ReasonText(f"{shorten(typed)}: none;", tuple(offers)))
+            offers = [(f"value:{at}:{text}", f"{_cut(text)}: {many:,}") for text, many in stored]
+            reasons.append(ReasonText(f"{_cut(typed)}: none;", tuple(offers)))
     if op != "in":
         offer = (f"loosen:{at}", "anywhere in it, ignoring case and accents")
-        reasons.append(ReasonText(f"{name}: search for {shorten(value)}", (offer,)))
+        reasons.append(ReasonText(f"{name}: search for {_cut(value)}", (offer,)))
     return reasons
-
-
-async def _count(visit: Visit, on: SchemaQuestion, condition: dict[str, Any]) -> int:
-    body = {"schema": on.schema.url, "where": condition}
-    answer = await visit.ask("POST", "/api/records/aggregate/", body)
-    return int(answer["measures"][0]["value"])
 
 
 async def _find_spellings(
@@ -117,10 +118,9 @@ async def _find_spellings(
     condition: dict[str, Any] = {"field": name, "op": "in", "value": spelled}
     if where["op"] == "prefix":
         condition = {"or": [{"field": name, "op": "prefix", "value": it} for it in spelled]}
-    measure = {"op": "distinct", "field": name, "limit": _MOST_SPELLINGS, "order": "-count"}
-    body = {"schema": on.schema.url, "where": condition, "measures": [measure]}
-    answer = await visit.ask("POST", "/api/records/aggregate/", body)
-    return [(item["value"], item["count"]) for item in answer["measures"][0]["values"]]
+    values = {"op": "distinct", "field": name, "limit": _MOST_SPELLINGS, "order": "-count"}
+    (found,) = await measure(visit, on, condition, values)
+    return [(item["value"], item["count"]) for item in found["values"]]
 
 
 def _spellings(typed: str) -> Iterator[str]:
@@ -134,58 +134,30 @@ def _spellings(typed: str) -> Iterator[str]:
 #: Relative to the address of the page: these are shorter than addresses below the secret path.
 _RECORDS, _SCHEMA = "../../../records/", "../"
 _FORMATS = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
-#: Target of a problem in the answer to a script's request: the previous results stay.
-_PROBLEM_ONLY = {"HX-Retarget": "#filters", "HX-Reselect": "#filters", "HX-Reswap": "outerHTML"}
 
 
 async def search(visit: Visit) -> Response:
-    """The form changes the question and redirects to its address; a script gets the answer at
-    once.
-    """
+    """The records, by the schema as it was shown last unless that was changed since."""
     on = await find_question(visit, early=True)
     try:
-        response = await _search(visit, on)
+        response = await answer_question(visit, on, "search", _show)
+        if not await on.is_outdated(visit):
+            return response
+        visit.refusal = None
     except BadInput:
         # The button may be for a field that is newer than the cached schema.
         on.in_doubt = True
         if not await on.is_outdated(visit):
             raise
-        return await _search(visit, await find_question(visit))
-    if await on.is_outdated(visit):
-        visit.refusal = None
-        return await _search(visit, await find_question(visit))
-    return response
+    return await answer_question(visit, await find_question(visit), "search", _show)
 
 
-async def _search(visit: Visit, on: SchemaQuestion) -> Response:
-    if on.unknown:
-        return visit.render("unknown_question.html", 404, schema=on.schema, page="search")
-    if not visit.sends:
-        return await _show(visit, on, on.refused)
-    try:
-        on.question = change_question(
-            on.question, visit.text("do"), visit.form, on.schema.definition
-        )
-    except NotUnderstood as error:
-        # The line may be about a field that is newer than the cached schema.
-        on.in_doubt = True
-        on.question.typed = visit.text("ask").strip()
-        return await _show(visit, on, error)
-    kept = keep_question(visit, on)
-    if kept and "hx-request" not in visit.request.headers:
-        return visit.go(f"/schemas/{visit.id}/search/{on.query}")
-    response = await _show(visit, on)
-    header, address = on.address(visit, "search")
-    response.headers[header] = address
-    return response
-
-
-async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = None) -> Response:
+async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None = None) -> Response:
     question = on.question
+    problem = misread or on.refused
     answer: dict[str, Any] = {"count": None, "results": [], "next_cursor": None}
     reasons: list[ReasonText] = []
     sealed: dict[str, Any] = {}
-    misread = problem if isinstance(problem, NotUnderstood) else None
     try:
         if on.down is not None:
             raise on.down
@@ -248,11 +220,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
             answer["results"], seen, sealed, Links(_RECORDS, opened), question.first
         ),
     }
-    if problem is None:
-        return visit.render("search.html", **shown)
-    response = visit.problem(problem, "search.html", **shown)
-    response.headers.update(_PROBLEM_ONLY)
-    return response
+    return show_answer(visit, "search.html", problem, **shown)
 
 
 async def _ask(visit: Visit, question: Question, query: dict[str, Any]) -> dict[str, Any]:

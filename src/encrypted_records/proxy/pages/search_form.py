@@ -31,6 +31,7 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.field_types import BY_NAME, type_in
 from encrypted_records.model.predicates import Joins
 from encrypted_records.model.queries import FOLDING, MAX_OFFSET, parse_query
+from encrypted_records.proxy.pages.formatting import shortened
 
 PAGE_RECORDS = 50
 #: Maximum number of filters in a question that was saved before expressions existed.
@@ -213,7 +214,7 @@ class Question:
             f"any text contains {write_words(part)}" if is_words(part, types) else part
             for part in self.parts
         ]
-        return [shorten(text) for text in texts]
+        return [shortened(text, SHOWN_OF_PART) for text in texts]
 
     def body(self, schema: str, types: Mapping[str, str]) -> dict[str, Any]:
         """The body for /api/records/search/, without page and count.
@@ -239,12 +240,6 @@ class Question:
             condition_of(part, types) for at, part in enumerate(self.parts) if at != without
         ]
         return {"and": conditions} if conditions else None
-
-
-def shorten(text: str) -> str:
-    """The beginning of a long text, for people to read."""
-    is_short = len(text) <= SHOWN_OF_PART
-    return text if is_short else f"{text[:SHOWN_OF_PART]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def equals_any(name: str, values: Sequence[Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from encrypted_records.client.proxy.connection import Named, ShownSchema
 from encrypted_records.errors import ErsError, NotAuthenticated, Overloaded, SqlError
 from encrypted_records.model import record_formats, strict_json
 from encrypted_records.proxy.http.messages import Download
-from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.formatting import shortened
+from encrypted_records.proxy.pages.page import Visit, file_headers, page
 from encrypted_records.proxy.services import services_of
 from encrypted_records.sql.catalogue import Catalogue, SqlTable, load_catalogue, quoted
 from encrypted_records.sql.limits import SqlLimits, require_sql
@@ -207,7 +208,7 @@ def _shown(value: Any) -> str | None:
     if value is None:
         return None
     text = value if isinstance(value, str) else strict_json.encode(value).decode()
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+    return shortened(text, SHOWN_CHARACTERS)
 
 
 async def download(visit: Visit) -> Response:
@@ -232,7 +233,7 @@ async def download(visit: Visit) -> Response:
                 yield piece
 
     response = Download(content(), "text/csv; charset=utf-8; header=present")
-    response.headers.update(visit.as_file("result.csv"))
+    response.headers.update(file_headers("result.csv"))
     return response
 
 

@@ -251,8 +251,8 @@ async def _become_job(
             f"{name} {b64encode(text.encode()).decode()}" for name, text in metadata.items()
         ),
     }
-    answer = await visit.send(
-        "/api/jobs/upload/", body, params={"schema": visit.id}, headers=headers
+    answer = await visit.answer(
+        "POST", "/api/jobs/upload/", body, params={"schema": visit.id}, headers=headers
     )
     return visit.go(f"/jobs/{answer.header('x-job-id')}/")
 
