@@ -193,7 +193,7 @@ def read(path: str, limit: int) -> bytes:
     Raises:
         InvalidSetting: it cannot be read, or has more than ``limit`` bytes.
     """
-    content = _begin(path, limit + 1)
+    content = _first(pieces_of(path), limit + 1)
     if len(content) > limit:
         raise InvalidSetting(f"{path} has more than {limit >> 20} MiB")
     return content
@@ -234,12 +234,8 @@ def open_input(path: str) -> LocalFile:
     return LocalFile(Path(STDIN), sys.stdin.buffer)
 
 
-def _begin(path: str, size: int) -> bytes:
-    """The first ``size`` bytes of a file, or fewer."""
-    return _first(pieces_of(path), size)
-
-
 def _first(pieces: Iterator[bytes], size: int) -> bytes:
+    """The first ``size`` bytes of a file, or fewer."""
     content = b""
     for piece in pieces:
         content += piece

@@ -70,20 +70,13 @@ def source_of(file: LocalFile, kind: str | None = None) -> FileSource:
     if media_type == Format.CSV.media_type or not _is_plain(file.start):
         as_it_is = None if file.size is None else file
         return FileSource(name, media_type, file.pieces, file.size, as_it_is)
-    return _plain(name, media_type, file.pieces)
+    # Plain objects of field names and values, each to be wrapped as ``data``.
+    wrap = wrap_lines if media_type == _LINES else _wrap_values
+    return FileSource(name, _LINES, lambda: wrap(file.pieces()))
 
 
-def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) -> FileSource:
-    """Plain objects of field names and values, each to be wrapped as ``data``."""
-    if media_type == _LINES:
-        return FileSource(name, _LINES, lambda: wrap_lines(pieces()))
-    return FileSource(
-        name,
-        _LINES,
-        lambda: lines_of(
-            value if _has_data(value) else {"data": value} for value in values_of(pieces())
-        ),
-    )
+def _wrap_values(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    return lines_of(value if _has_data(value) else {"data": value} for value in values_of(pieces))
 
 
 def _is_plain(start: bytes) -> bool:
@@ -145,7 +138,8 @@ def _has_data(item: object) -> bool:
 
 def wrap_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """JSON lines of plain objects -> JSON lines of records, several at a time."""
-    return _wrap(_split(pieces))
+    texts = (line.strip().removeprefix(b"\xef\xbb\xbf") for line in _split(pieces))
+    return gather(b'{"data":' + text + b"}\n" for text in texts if text)
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -154,20 +148,6 @@ def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
         *lines, unfinished = (unfinished + piece).split(b"\n")
         yield from lines
     yield unfinished
-
-
-def _wrap(lines: Iterator[bytes]) -> Iterator[bytes]:
-    gathered: list[bytes] = []
-    size = 0
-    for line in lines:
-        text = line.strip().removeprefix(b"\xef\xbb\xbf")
-        if text:
-            gathered.append(b'{"data":' + text + b"}\n")
-            size += len(text)
-        if size >= _CHUNK_BYTES:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    yield b"".join(gathered)
 
 
 def lines_of(rows: Iterator[Any]) -> Iterator[bytes]:
