@@ -26,6 +26,7 @@ from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.model.resources import ApiTokenResource, OrganizationResource
 from encrypted_records.proxy.auth import RequestCredentials
+from encrypted_records.proxy.pages.formatting import whole
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import LET_IN, LOG_IN, Visit, page
 from encrypted_records.proxy.services import services_of
@@ -62,12 +63,7 @@ class _SignedLinkPage:
         signed = {name: visit.text(name, query.get(name, "")) for name in names}
         if not visit.sends:
             return visit.render("signed_form.html", link=self, signed=signed)
-        timestamp = signed["timestamp"]
-        is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16
-        body: dict[str, object] = {
-            **signed,
-            "timestamp": int(timestamp) if is_number else 0,
-        }
+        body: dict[str, object] = {**signed, "timestamp": whole(signed["timestamp"], 15) or 0}
         if self.asks_password:
             body["password"] = visit.text("password")
         await visit.ask("POST", self.endpoint, body)
@@ -429,12 +425,10 @@ async def tokens(visit: Visit) -> Response:
 
 
 def _token_request(visit: Visit) -> dict[str, Any]:
-    days = visit.text("days")
-    is_number = days.isascii() and days.isdecimal() and len(days) < 9
     body: dict[str, Any] = {
         "name": visit.text("name"),
         "scope": visit.text("scope"),
-        "expires_in": int(days) * _DAY if is_number else 0,
+        "expires_in": (whole(visit.text("days"), 8) or 0) * _DAY,
         "password": visit.text("password"),
         "code": visit.text("code"),
     }

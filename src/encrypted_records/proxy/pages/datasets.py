@@ -9,7 +9,7 @@ overwrites nothing silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,25 +212,38 @@ async def settings(visit: Visit) -> Response:
 
 
 async def delete(visit: Visit) -> Response:
-    """Ask for the name if the dataset is not empty: a click is too easily made."""
     dataset = await visit.read(ShownDataset)
     schemas = await visit.every(ShownSchema, dataset=dataset.id)
-    shown: dict[str, Any] = {
-        "kind": "dataset",
-        "thing": dataset,
-        "must_type": bool(schemas),
-        "goes_with": [schema.name for schema in schemas],
-        "back": f"/datasets/{visit.id}/",
-        "wrong": False,
-    }
-    if not visit.sends:
-        return visit.render("delete.html", **shown)
-    if schemas and visit.text("name") != dataset.name:
-        return visit.render("delete.html", 400, **shown | {"wrong": True})
-    params = {"cascade": "true"} if schemas else {}
-    await visit.ask("DELETE", _url(visit), params=params)
-    await forget_questions(visit, [schema.id for schema in schemas])
-    return visit.go("/datasets/")
+    goes_with, forgotten = [schema.name for schema in schemas], [schema.id for schema in schemas]
+    back = f"/datasets/{visit.id}/"
+    return await delete_named(visit, dataset, goes_with, forgotten, back=back, then="/datasets/")
+
+
+async def delete_named(
+    visit: Visit,
+    thing: ShownDataset | ShownSchema,
+    goes_with: Sequence[str],
+    schemas: Sequence[str],
+    *,
+    back: str,
+    then: str,
+) -> Response:
+    """Delete a dataset or schema. Its name is asked for if it is not empty: a click is too easily
+    made.
+
+    Args:
+        schemas: identifiers of the schemas whose saved questions are deleted.
+        back: the page that keeps it; ``then``, the page after the deletion.
+    """
+    kind = "dataset" if isinstance(thing, ShownDataset) else "schema"
+    is_wrong = bool(visit.sends and goes_with and visit.text("name") != thing.name)
+    if is_wrong or not visit.sends:
+        shown = {"kind": kind, "thing": thing, "goes_with": goes_with, "back": back}
+        return visit.render("delete.html", 400 if is_wrong else 200, wrong=is_wrong, **shown)
+    params = {"cascade": "true"} if goes_with else {}
+    await visit.ask("DELETE", f"/api/{kind}s/{visit.id}/", params=params)
+    await forget_questions(visit, schemas)
+    return visit.go(then)
 
 
 # --- keys: rotate, re-encrypt records, forget older keys ------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -179,7 +179,6 @@ async def start(visit: Visit) -> Response:
         schema=_newest(schemas),
         invitations=invitations,
         nowhere_yet=not belongs,
-        imports=_has_import(visit),
     )
 
 
@@ -214,7 +213,6 @@ async def _overview(
         datasets=datasets,
         empty=[schema for schema in schemas if schema.key_id is None],
         invitations=invitations,
-        imports=_has_import(visit),
         jobs=await _running_jobs(visit, schemas),
         lines=await _latest(visit, [*datasets, *schemas]),
     )
@@ -251,16 +249,8 @@ async def states_of(visit: Visit, schemas: Sequence[ShownSchema]) -> dict[str, S
 def _days(states: Sequence[SchemaActivity]) -> list[ActivityBar]:
     """The last days, today at the end; empty if no row was stored on any of them."""
     rows = [sum(counts) for counts in zip(*(state.days for state in states), strict=True)]
-    highest = max(rows, default=0)
-    if not highest:
-        return []
     today = datetime.fromtimestamp(runtime.wall(), UTC).date()
-    return [
-        ActivityBar(
-            f"{today - timedelta(days=len(rows) - 1 - at):%d %b}", count, 100 * count / highest
-        )
-        for at, count in enumerate(rows)
-    ]
+    return _bars(rows, lambda ago: f"{today - timedelta(days=ago):%d %b}")
 
 
 def _searches(visit: Visit) -> list[ActivityBar]:
@@ -268,14 +258,23 @@ def _searches(visit: Visit) -> list[ActivityBar]:
     none.
     """
     known = visit.desk.find(("searches",), SearchCounts)
-    counts = known.bars() if known else []
+    return _bars(
+        known.bars() if known else [],
+        lambda ago: f"{BAR_MINUTES * ago} to {BAR_MINUTES * (ago + 1)} minutes ago",
+    )
+
+
+def _bars(counts: Sequence[int], name: Callable[[int], str]) -> list[ActivityBar]:
+    """
+    Args:
+        name: of the bar that is this number of bars before the last.
+    """
     highest = max(counts, default=0)
     if not highest:
         return []
-    ago = [BAR_MINUTES * (len(counts) - 1 - at) for at in range(len(counts))]
     return [
-        ActivityBar(f"{begin} to {begin + BAR_MINUTES} minutes ago", count, 100 * count / highest)
-        for begin, count in zip(ago, counts, strict=True)
+        ActivityBar(name(len(counts) - 1 - at), count, 100 * count / highest)
+        for at, count in enumerate(counts)
     ]
 
 
@@ -385,11 +384,6 @@ async def _is_backed_up(visit: Visit) -> bool:
         # The page of the keyring explains what to do.
         return True
     return bool(keyring["backup_confirmed"])
-
-
-def _has_import(visit: Visit) -> bool:
-    """Whether this proxy has a page that makes dataset, schema and records from one file."""
-    return any(getattr(route, "path", "") == "/import/" for route in visit.request.app.routes)
 
 
 def _newest(items: list[Placed]) -> Placed | None:

@@ -27,6 +27,7 @@ from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.samples import Preview
+from encrypted_records.proxy.pages.formatting import whole
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import (
@@ -248,9 +249,8 @@ def _of_file(form: Mapping[str, str], known: Mapping[str, Any]) -> list[tuple[st
     if form.get("delimiter") in DELIMITERS:
         choices.append(("delimiter", DELIMITERS[form["delimiter"]]))
     for name in ("header_row", "below"):
-        typed = form.get(name, "").strip()
-        if typed.isascii() and typed.isdecimal() and len(typed) < 5:
-            choices.append((name, int(typed)))
+        if (typed := whole(form.get(name, "").strip(), 4)) is not None:
+            choices.append((name, typed))
     if sheet := form.get("sheet", "").strip():
         choices.append(("sheet", sheet))
     if "time_zone" in form:
@@ -373,7 +373,7 @@ async def start(visit: Visit) -> Response:
     pasted = visit.text("sample").encode()
     head = pasted or _decoded(visit.text("head"))
     plan = ImportPlan(
-        SchemaDraft(), head, visit.text("file"), len(pasted) or _number(visit.text("size"))
+        SchemaDraft(), head, visit.text("file"), len(pasted) or (whole(visit.text("size"), 15) or 0)
     )
     if visit.sent_file is not None and visit.sent_file.filename:
         plan.head, plan.size = await _head(visit.sent_file.file())
@@ -575,10 +575,6 @@ def _records(plan: ImportPlan) -> int:
     if plan.is_whole:
         return max(1, plan.sampled)
     return max(1, round(plan.size / len(plan.head) * plan.sampled))
-
-
-def _number(typed: str) -> int:
-    return int(typed) if typed.isascii() and typed.isdecimal() and len(typed) <= 15 else 0
 
 
 async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:

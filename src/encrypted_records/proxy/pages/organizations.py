@@ -21,7 +21,7 @@ from starlette.responses import Response
 from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
 from encrypted_records.errors import ErsError, NotAuthenticated, NotFound
 from encrypted_records.model import resources
-from encrypted_records.proxy.pages.formatting import is_day
+from encrypted_records.proxy.pages.formatting import is_day, whole
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.people import id_of, owns
 
@@ -343,8 +343,7 @@ async def show_log(visit: Visit) -> Response:
     """
     organization = await visit.read(resources.OrganizationResource)
     query = visit.request.query_params
-    at = query.get("offset", "")
-    offset = int(at) if at.isascii() and at.isdecimal() and len(at) < 9 else 0
+    offset = whole(query.get("offset", ""), 8) or 0
     url = f"/api/organizations/{visit.id}/"
     joined = {"action": "member.joined", "limit": "1000"}
     left = await visit.read(AuditPage, f"{url}audit-log/", **joined)

@@ -26,6 +26,7 @@ from encrypted_records.errors import BadInput, Conflict, NotFound
 from encrypted_records.model import ids
 from encrypted_records.model.resources import InvitationResource, OrganizationResource
 from encrypted_records.proxy.pages import keyring
+from encrypted_records.proxy.pages.formatting import whole
 from encrypted_records.proxy.pages.page import Visit, page, proof_of
 
 RIGHTS = {"": "nothing", "reader": "reads", "writer": "reads and writes"}
@@ -188,9 +189,10 @@ def _end(days: str) -> int | None:
     """
     if not days:
         return None
-    if not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
+    number = whole(days, _MOST_DIGITS)
+    if number is None:
         raise BadInput("the number of days until it expires must be a number")
-    return int(runtime.wall()) + int(days) * _DAY
+    return int(runtime.wall()) + number * _DAY
 
 
 async def change(visit: Visit) -> Response:

@@ -314,7 +314,6 @@ async def _confirm_delete(visit: Visit, answer: ProxyAnswer) -> Response:
         cost=sum(cost["rows"] for cost in costs),
         thing={"name": "this record", "data": record["data"]},
         etag=answer.header("etag"),
-        must_type=False,
         goes_with=[],
         back=f"/records/{visit.id}/{_query(visit)}",
         wrong=False,

@@ -22,9 +22,9 @@ from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.model import strict_json
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.record_formats import Format
-from encrypted_records.proxy.pages.datasets import save_texts, stored_since
+from encrypted_records.proxy.pages.datasets import delete_named, save_texts, stored_since
+from encrypted_records.proxy.pages.formatting import whole
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.questions import forget_questions
 from encrypted_records.proxy.pages.schema_form import (
     TYPES,
     FieldRow,
@@ -96,11 +96,6 @@ async def _count_going(visit: Visit, definition: dict[str, Any], **body: Any) ->
     change = {"schema": definition, "dry_run": True, **body}
     plan = await visit.ask("POST", f"{_url(visit)}change/", change)
     return int(plan.get("old_enough", 0))
-
-
-def _number(text: str) -> int:
-    """The confirmed number of records to delete."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 async def _editor(
@@ -176,15 +171,16 @@ async def _keep(visit: Visit) -> Response:
     if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
         raise _changed()
     definition = {name: value for name, value in schema.definition.items() if name != "retention"}
-    days, field = visit.text("days").strip(), visit.text("field")
+    typed, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
         rule: dict[str, Any] = {"field": field} if field else {}
         # A text that is not a number of days is refused with the rule.
-        rule["days"] = int(days) if days.isascii() and days.isdecimal() and len(days) < 9 else days
+        days = whole(typed, 8)
+        rule["days"] = typed if days is None else days
         definition["retention"] = rule
     try:
         going = await _count_going(visit, definition, **before)
-        if going > _number(visit.text("do").partition(":")[2]):
+        if going > (whole(visit.text("do").partition(":")[2], 15) or 0):
             return await _show_settings(visit, going=going)
         await visit.ask("POST", f"{_url(visit)}change/", {"schema": definition, **before})
     except errors.PreconditionFailed:
@@ -242,22 +238,9 @@ async def _show_settings(visit: Visit, going: int = 0) -> Response:
 async def delete(visit: Visit) -> Response:
     """Ask for the name if there are, or were, records."""
     schema = await visit.read(ShownSchema)
-    filled = schema.key_id is not None
-    shown: dict[str, Any] = {
-        "kind": "schema",
-        "thing": schema,
-        "must_type": filled,
-        "goes_with": ["all of its records"] if filled else [],
-        "back": f"/schemas/{visit.id}/settings/",
-        "wrong": False,
-    }
-    if not visit.sends:
-        return visit.render("delete.html", **shown)
-    if filled and visit.text("name") != schema.name:
-        return visit.render("delete.html", 400, **shown | {"wrong": True})
-    await visit.ask("DELETE", _url(visit), params={"cascade": "true"} if filled else {})
-    await forget_questions(visit, [visit.id])
-    return visit.go(f"/datasets/{schema.dataset.split('/')[-2]}/")
+    goes_with = [] if schema.key_id is None else ["all of its records"]
+    back, then = f"/schemas/{visit.id}/settings/", f"/datasets/{schema.dataset.split('/')[-2]}/"
+    return await delete_named(visit, schema, goes_with, [visit.id], back=back, then=then)
 
 
 # --- fields ---------------------------------------------------------------------------------------
