@@ -15,13 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.server.erasure_steps import (
     HANGS,
     MANY,
+    OLD,
     Scenes,
     ask,
     due,
@@ -511,6 +514,33 @@ class Meetings(Scenes):
             doomed.update(since=right() - timedelta(days=35))
             objects.sweep(store.kept_for())
             assert not doomed.exists()
+
+        return meet
+
+    def an_api_that_runs_for_days(self) -> Callable[[], None]:
+        def meet() -> None:
+            from encrypted_records.server import serve
+            from encrypted_records.server.erasure import sweeping as module
+            from encrypted_records.server.organizations.models import AuditEntry
+
+            sweeping: Any = module
+            old = AuditEntry.objects.filter(pk=AuditEntry.objects.all()[0].pk)
+            clock, look = SimpleNamespace(now=0.0), sweeping.look
+            sweeping.time = SimpleNamespace(monotonic=lambda: clock.now)
+
+            def a_day_later() -> None:
+                clock.now += 24 * 3600
+                sweeping.look_soon()
+                if clock.now > 24 * 3600:
+                    raise KeyboardInterrupt
+                assert old.update(created=OLD)
+
+            place(sweeping, "look", a_day_later)
+            with suppress(KeyboardInterrupt):
+                sweeping.sweep_for_ever(serve.chores())
+            sweeping.time = time
+            place(sweeping, "look", look)
+            assert not old.exists()
 
         return meet
 

@@ -16,7 +16,7 @@ from tests.server.staged import Job
 from tests.server.writer import Writer, person
 from tests.support.eventually import eventually
 
-_OLD = "2001-01-01 00:00:00+00:00"
+OLD = "2001-01-01 00:00:00+00:00"
 #: More than a block holds, and so many that one of them is few.
 MANY = 70
 #: Seconds after which something hangs.
@@ -124,7 +124,7 @@ def due(group: bytes) -> None:
     before = RecordGroup.objects.filter(schema__lt=own).order_by("-schema")
     last = before.values_list("schema_id", flat=True).first()
     erasing.turn.of_requested = erasing.turn.of_all = last
-    assert RecordGroup.objects.filter(uid=group).update(erase_at=_OLD) == 1
+    assert RecordGroup.objects.filter(uid=group).update(erase_at=OLD) == 1
 
 
 def wait_of(group: bytes) -> float:
@@ -141,7 +141,7 @@ def long_dead(schema: str) -> None:
     """What died in a schema died before the grace time."""
     from encrypted_records.server.records.models import CommitLog
 
-    assert CommitLog.objects.filter(schema=schema).update(created=_OLD)
+    assert CommitLog.objects.filter(schema=schema).update(created=OLD)
 
 
 def rewrite(group: bytes) -> None:

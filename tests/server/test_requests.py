@@ -258,6 +258,8 @@ def test_a_member_has_twenty_requests_at_most(asking: Asking) -> None:
         asking.ask(dataset=id_bytes(dataset))
     assert asking.put(asking.request()) == (413, "too_large")
     assert len(asking.shown()) == 20
+    asking.age("created", 31)
+    asking.ask()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -181,7 +181,6 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     from encrypted_records.server.erasure import sweeping  # noqa: PLC0415
     from encrypted_records.server.gateway.admission import RequestPlaces, Room  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
-    from encrypted_records.server.inventory import walk  # noqa: PLC0415
     from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
@@ -192,7 +191,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
     watch = block_cache.watch_cache
     threading.Thread(target=watch, name="copies", daemon=True).start()
-    sweep = partial(sweeping.sweep_for_ever, walk.report_strangers if first else None)
+    sweep = partial(sweeping.sweep_for_ever, chores() if first else {})
     threading.Thread(target=sweep, name="sweeping", daemon=True).start()
     room = Room(settings.data_dir / "api")
     places = RequestPlaces(THREADS, most_per_sender=THREADS_PER_SENDER)
@@ -272,7 +271,6 @@ def _prepare_database(served: Served) -> None:
             _refuse_other_versions()
             call_command("migrate", verbosity=0, interactive=False)
             served.remember(connection.vendor, _first_prepared() or "")
-            call_command("clearsessions", verbosity=0)
             _drop_expired()
     except DatabaseError as error:
         raise _cannot_start(error) from None
@@ -330,11 +328,21 @@ def _cannot_start(error: BaseException) -> Startup:
     )
 
 
+def chores() -> dict[Callable[[], object], float]:
+    """Work that one process of an API does now and then, with the seconds between two times."""
+    from encrypted_records.server.inventory import walk  # noqa: PLC0415
+
+    return {_drop_expired: 24 * 3600.0, walk.report_strangers: 7 * 24 * 3600.0}
+
+
 def _drop_expired() -> None:
+    """Delete what is kept for a limited time; at the start too, for an API that seldom runs."""
+    from django.core.management import call_command  # noqa: PLC0415
+
     from encrypted_records.server.accounts import limits, logins, mail, registration  # noqa: PLC0415
-    from encrypted_records.server.erasure import removing  # noqa: PLC0415
     from encrypted_records.server.organizations import audit, members  # noqa: PLC0415
 
+    call_command("clearsessions", verbosity=0)
     logins.drop_expired()
     mail.drop_expired_links()
     mail.drop_old()
@@ -342,7 +350,6 @@ def _drop_expired() -> None:
     audit.drop_old()
     members.drop_old_requests()
     registration.drop_expired()
-    removing.drop_expired()
 
 
 @contextmanager

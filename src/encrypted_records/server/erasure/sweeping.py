@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from django.db import Error, connection, transaction
@@ -162,8 +162,8 @@ def empty_log() -> bool:
 #: Minimum seconds between two checks for requested erasures, and between two batches.
 CHECK_INTERVAL = 5.0
 PAUSE_SECONDS = 0.02
-#: Seconds until the bulk store is first listed, and then between two listings.
-LISTING_WAIT, LISTING_SECONDS = 60.0, 7 * 24 * 3600.0
+#: Seconds until the first chores.
+CHORES_WAIT = 60.0
 #: The most batches of one kind of work before the other kinds have their turn.
 MOST_PIECES = 10
 #: The most pages per batch; a page has at most 16 KiB.
@@ -191,18 +191,18 @@ class _NextRuns:
 _next_runs = _NextRuns()
 
 
-def sweep_for_ever(report: Callable[[], object] | None) -> None:
+def sweep_for_ever(chores: Mapping[Callable[[], object], float]) -> None:
     """Sweep again and again, even while the database fails.
 
     Args:
-        report: called now and then, to list the bulk store; None for all but one of several
-            processes.
+        chores: further work, each with the seconds between two times.
     """
-    listing = time.monotonic() + LISTING_WAIT
+    due = dict.fromkeys(chores, time.monotonic() + CHORES_WAIT)
     while True:
-        if report is not None and time.monotonic() >= listing:
-            listing = time.monotonic() + LISTING_SECONDS
-            _try(report)
+        for chore in chores:
+            if time.monotonic() >= due[chore]:
+                due[chore] = time.monotonic() + chores[chore]
+                _try(chore)
         look()
         _request_came.wait(CHECK_INTERVAL)
         _request_came.clear()

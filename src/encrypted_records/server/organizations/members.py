@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -274,9 +274,7 @@ def requests_of(
     """For owners, all waiting requests; for other members, their requests, with declined
     requests.
     """
-    recent = _of_organization(organization).filter(
-        created__gt=timezone.now() - timedelta(seconds=REQUEST_SECONDS)
-    )
+    recent = _of_organization(organization).filter(created__gt=_oldest())
     wanted = recent.filter(declined=None) if is_owner else recent.filter(membership__user=user)
     for body, signature, declined in wanted.order_by("pk").values_list(
         "body", "signature", "declined"
@@ -376,7 +374,7 @@ def _require_room(membership: Membership, earlier: StoredRequest | None) -> None
                 hint="ask the owner in another way, or repeat the request a week after it was"
                 " declined",
             )
-    elif membership.requests.count() >= MAX_REQUESTS:
+    elif membership.requests.filter(created__gt=_oldest()).count() >= MAX_REQUESTS:
         raise errors.TooLarge(
             f"a member has at most {MAX_REQUESTS} requests for access",
             hint="withdraw a request, or wait until an owner has answered",
@@ -435,8 +433,12 @@ def end_requests_for_dataset(change: RosterChange, dataset: bytes) -> None:
 
 def drop_old_requests() -> None:
     """Delete expired requests."""
-    old = timezone.now() - timedelta(seconds=REQUEST_SECONDS)
-    StoredRequest.objects.filter(created__lt=old).delete()
+    StoredRequest.objects.filter(created__lt=_oldest()).delete()
+
+
+def _oldest() -> datetime:
+    """Requests made before this moment have expired."""
+    return timezone.now() - timedelta(seconds=REQUEST_SECONDS)
 
 
 def _of_organization(organization: Organization) -> QuerySet[StoredRequest]:
