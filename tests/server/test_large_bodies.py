@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import subprocess
@@ -9,9 +10,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from encrypted_records.errors import Overloaded
 from encrypted_records.server.gateway.admission import MEMORY_BYTES, HeldBody, Room
 from tests.server.gateways import THREADS, Start, code, starting, status
 from tests.support.eventually import eventually
@@ -129,6 +132,31 @@ body = body_of(request)
 assert body == sent
 print([one for one in gc.get_referrers(body) if one is not globals()], sys.getrefcount(body))
 """
+
+
+class NearlyFull(io.FileIO):
+    """A file on a disk that takes parts, and at last nothing."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() >= 200_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data[:1000])
+
+
+def test_a_body_on_a_disk_that_is_nearly_full_is_whole_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(tmp_path, memory=0)
+    monkeypatch.setattr(room, "file", lambda: NearlyFull(tmp_path / "body", "w+"))
+    body = HeldBody(room, on_disk=True)
+    pieces = [os.urandom(70_000) for _ in range(2)]
+    for piece in pieces:
+        body.write(piece)
+    assert body.rewind().read() == b"".join(pieces)
+    body.rewind().seek(0, os.SEEK_END)
+    with pytest.raises(Overloaded):
+        body.write(os.urandom(70_000))
+    body.close()
 
 
 def test_a_request_has_its_frames_until_they_are_taken(tmp_path: Path) -> None:

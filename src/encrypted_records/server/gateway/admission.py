@@ -350,8 +350,7 @@ class HeldBody:
         if self._file is None:
             self._memory.write(data)
         else:
-            self._take_disk(count)
-            self._file.write(data)
+            self._write_to(self._file, data)
         self.size += count
 
     def _move(self) -> None:
@@ -359,15 +358,20 @@ class HeldBody:
             raise Overloaded(
                 "there is no memory for a body of this size at the moment", retry_after=2
             )
-        self._take_disk(self.size)
-        self._file = self._room.file()
-        self._file.write(self._memory.getbuffer())
+        file = self._file = self._room.file()
+        self._write_to(file, self._memory.getvalue())
         self._forget_memory()
 
-    def _take_disk(self, count: int) -> None:
-        if not self._room.disk.take(count):
+    def _write_to(self, file: IO[bytes], data: bytes) -> None:
+        if not self._room.disk.take(len(data)):
             raise Overloaded("there is no space for it on disk at the moment", retry_after=2)
-        self._in_file += count
+        self._in_file += len(data)
+        left = memoryview(data)
+        try:
+            while left:  # a disk that is nearly full takes a part
+                left = left[file.write(left) :]
+        except OSError:
+            raise Overloaded("the disk takes no more of it at the moment", retry_after=2) from None
 
     def _forget_memory(self) -> None:
         # A request parsed from the body refers to this buffer, and may outlive the body.
