@@ -20,7 +20,6 @@ from encrypted_records.server.datasets.views import (
 )
 from encrypted_records.server.http.openapi import Docs, OpenApiDocument
 from encrypted_records.server.organizations import views as organizations
-from encrypted_records.server.organizations import views as rosters
 
 _ACCOUNTS = [
     path("status/", accounts.StatusView.as_view()),
@@ -59,18 +58,19 @@ _ORGANIZATIONS = [
         organizations.InvitationDetail.as_view(),
     ),
     path(f"{_ORGANIZATION}/audit-log/", organizations.AuditLogView.as_view()),
-    path(f"{_ORGANIZATION}/roster/", rosters.RosterView.as_view()),
-    path(f"{_ORGANIZATION}/grants/", rosters.Grants.as_view()),
-    path(f"{_ORGANIZATION}/answers/", rosters.AnswersView.as_view()),
-    path(f"{_ORGANIZATION}/requests/", rosters.RequestsView.as_view()),
+    path(f"{_ORGANIZATION}/roster/", organizations.RosterView.as_view()),
+    path(f"{_ORGANIZATION}/grants/", organizations.Grants.as_view()),
+    path(f"{_ORGANIZATION}/answers/", organizations.AnswersView.as_view()),
+    path(f"{_ORGANIZATION}/requests/", organizations.RequestsView.as_view()),
     path(
-        f"{_ORGANIZATION}/requests/<str:dataset_id>/<str:user_id>/", rosters.RequestDetail.as_view()
+        f"{_ORGANIZATION}/requests/<str:dataset_id>/<str:user_id>/",
+        organizations.RequestDetail.as_view(),
     ),
-    path(f"{_ORGANIZATION}/services/", rosters.ServicesView.as_view()),
+    path(f"{_ORGANIZATION}/services/", organizations.ServicesView.as_view()),
     path("invitations/", organizations.OwnInvitations.as_view()),
     path("invitations/<str:invitation_id>/", organizations.OwnInvitation.as_view()),
     path("invitations/<str:invitation_id>/accept/", organizations.AcceptInvitation.as_view()),
-    path("invitations/<str:invitation_id>/answer/", rosters.OwnAnswer.as_view()),
+    path("invitations/<str:invitation_id>/answer/", organizations.OwnAnswer.as_view()),
 ]
 
 _RECORDS = [

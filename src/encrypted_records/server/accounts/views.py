@@ -39,7 +39,7 @@ from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.passwords import MAX_ADDRESS, check_new_password
 from encrypted_records.server.db.fields import ReferenceField
 from encrypted_records.server.db.statements import Statement, fetch
-from encrypted_records.server.http.bodies import KnownMembers, Shown, TextField, answer
+from encrypted_records.server.http.bodies import KnownMembers, Shown, TextField, answer, valid
 from encrypted_records.server.organizations import audit
 
 
@@ -165,17 +165,6 @@ class VerifySerializer(KnownMembers):
 DETAIL, MESSAGE = answer(resources.DetailResource), answer(resources.MessageResource)
 
 
-def _valid(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    """The body, validated by the serializer.
-
-    Raises:
-        ValidationError: the body is invalid.
-    """
-    sent = kind(data=request.data, context={"request": request})
-    sent.is_valid(raise_exception=True)
-    return dict(sent.validated_data)
-
-
 class OpenView(APIView):
     """For everybody."""
 
@@ -202,7 +191,7 @@ class Register(OpenView):
     @extend_schema(auth=[], request=RegisterSerializer, responses={201: MESSAGE})
     def post(self, request: Request) -> Response:
         limits.throttle("register")
-        data = _valid(RegisterSerializer, request)
+        data = valid(RegisterSerializer, request)
         registration.register(data["email"], data["password"], data["organization_name"])
         detail = "A message with a link to confirm the address is on its way."
         return Response(
@@ -219,7 +208,7 @@ class VerifyRegistration(OpenView):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         limits.throttle("links")
-        registration.verify(_valid(SignedLinkSerializer, request))
+        registration.verify(valid(SignedLinkSerializer, request))
         return Response(resources.DetailResource("The address is confirmed; you can log in."))
 
 
@@ -227,7 +216,7 @@ class LogIn(OpenView):
     @extend_schema(auth=[], request=LoginSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         """Start a session; one that this browser had ends."""
-        user = passwords.check_password(request._request, **_valid(LoginSerializer, request))
+        user = passwords.check_password(request._request, **valid(LoginSerializer, request))
         _end_session(request)
         start_session(request._request, user)
         lifetime = timedelta(seconds=settings.SESSION_COOKIE_AGE)
@@ -263,7 +252,7 @@ class ChangePassword(APIView):
 
     @extend_schema(request=ChangePasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
-        data = _valid(ChangePasswordSerializer, request)
+        data = valid(ChangePasswordSerializer, request)
         user, login = cast(User, request.user), cast(Login | None, request.auth)
         _check_password(
             request, user, data["old_password"], data.get("code", ""), pointer="/old_password"
@@ -294,7 +283,7 @@ class ConfirmEmail(OpenView):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         limits.throttle("links")
-        registration.change_address(_valid(SignedLinkSerializer, request))
+        registration.change_address(valid(SignedLinkSerializer, request))
         return Response(
             resources.DetailResource("The account has its new address; log in with it.")
         )
@@ -330,7 +319,7 @@ class SendResetPasswordLink(OpenView):
     @extend_schema(auth=[], request=EmailSerializer, responses=MESSAGE)
     def post(self, request: Request) -> Response:
         limits.throttle("reset")
-        registration.send_reset_link(_valid(EmailSerializer, request)["email"])
+        registration.send_reset_link(valid(EmailSerializer, request)["email"])
         detail = "If the address has an account, a message is on its way."
         return Response(resources.MessageResource(detail, _way_of_mail()))
 
@@ -339,7 +328,7 @@ class ResetPassword(OpenView):
     @extend_schema(auth=[], request=ResetPasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         limits.throttle("links")
-        data = _valid(ResetPasswordSerializer, request)
+        data = valid(ResetPasswordSerializer, request)
         registration.reset_password(data, data.pop("password"))
         return Response(resources.DetailResource("The new password is set; you can log in."))
 
@@ -347,7 +336,7 @@ class ResetPassword(OpenView):
 class ObtainToken(OpenView):
     @extend_schema(auth=[], request=LoginSerializer, responses=answer(resources.Tokens))
     def post(self, request: Request) -> Response:
-        user = passwords.check_password(request._request, **_valid(LoginSerializer, request))
+        user = passwords.check_password(request._request, **valid(LoginSerializer, request))
         pair = logins.token_pair(user)
         audit.note_for_all(user, audit.Action.LOGGED_IN)
         return Response(pair)
@@ -357,14 +346,14 @@ class RefreshToken(OpenView):
     @extend_schema(auth=[], request=RefreshSerializer, responses=answer(resources.Tokens))
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
-        return Response(logins.rotate_refresh(_valid(RefreshSerializer, request)["refresh"]))
+        return Response(logins.rotate_refresh(valid(RefreshSerializer, request)["refresh"]))
 
 
 class VerifyToken(OpenView):
     @extend_schema(auth=[], request=VerifySerializer, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
-        logins.verify_token(_valid(VerifySerializer, request)["token"])
+        logins.verify_token(valid(VerifySerializer, request)["token"])
         return Response({})
 
 
@@ -467,10 +456,9 @@ class ApiTokensView(generics.ListAPIView[ApiToken]):
     )
     def post(self, request: Request) -> Response:
         """Make a token; the answer is the only one that has it."""
-        context = {"request": request, "reachable": lambda _: permissions.datasets(self.user)}
-        sent = NewApiTokenSerializer(data=request.data, context=context)
-        sent.is_valid(raise_exception=True)
-        wanted: dict[str, Any] = dict(sent.validated_data)
+        wanted = valid(
+            NewApiTokenSerializer, request, reachable=lambda _: permissions.datasets(self.user)
+        )
         if not isinstance(request.successful_authenticator, Basic):  # has the password
             _check_password(request, self.user, wanted.get("password"), wanted.get("code", ""))
         with transaction.atomic():
@@ -521,7 +509,7 @@ class ConfirmSecondFactor(APIView):
         """Show a code of the app: from now on logins need one."""
         user = cast(User, request.user)
         try:
-            codes = passwords.confirm_second_factor(user, _valid(CodeSerializer, request)["code"])
+            codes = passwords.confirm_second_factor(user, valid(CodeSerializer, request)["code"])
         except NotAuthenticated as error:
             raise _flawed(error, "/code") from None
         audit.note_for_all(user, audit.Action.SECOND_FACTOR_ADDED)
@@ -553,7 +541,7 @@ def _confirm_owner(
 ) -> tuple[User, dict[str, Any]]:
     """Check the password, and the code where there is a second factor, of a body that has both;
     returns the account as the check has read it, and the body."""
-    data, user = _valid(kind, request), cast(User, request.user)
+    data, user = valid(kind, request), cast(User, request.user)
     checked = _check_password(request, user, data.get("password"), data.get("code", ""))
     return checked, data
 

@@ -52,6 +52,7 @@ from encrypted_records.server.http.bodies import (
     invalid_parameter,
     only,
     stream,
+    valid,
 )
 from encrypted_records.server.http.openapi import describe
 from encrypted_records.server.organizations import audit
@@ -99,9 +100,7 @@ class JobTokenView(APIView):
     def post(self, request: Request, job: uuid.UUID) -> Response:
         """Have the token of this digest count for this job for a week; another one is void. Without
         a digest, the answer has a new token."""
-        sent = TokenDigestSerializer(data=request.data)
-        sent.is_valid(raise_exception=True)
-        named = sent.validated_data.get("digest")
+        named = valid(TokenDigestSerializer, request).get("digest")
         shown = None if named is None else bytes.fromhex(named)
         token = authentication.issue_job_token(_user(request), job.bytes, shown)
         return (
@@ -297,14 +296,14 @@ class Checkpoints(APIView):
     @extend_schema(responses={200: answer(resources.UsableCheckpoint)(many=True)})
     def get(self, request: Request, schema_id: str) -> Response:
         """The checkpoints of a schema's log that can be taken, the newest first."""
-        schema = permissions.data_of(cast(User, request.user), schema_id)
+        schema = permissions.data_of(_user(request), schema_id)
         return Response(commits.usable_checkpoints(schema))
 
     @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
     def post(self, request: Request, schema_id: str) -> HttpResponse:
         """Keep a checkpoint of a schema's log."""
         checkpoint = wire.decode_single(body_of(request), wire.Checkpoint)
-        new = commits.add_checkpoint(cast(User, request.user), schema_id, checkpoint)
+        new = commits.add_checkpoint(_user(request), schema_id, checkpoint)
         return HttpResponse(status=201 if new else 200)
 
 
@@ -393,9 +392,7 @@ class HoldsView(APIView):
     def put(self, request: Request, schema_id: str) -> Response:
         """Begin a hold of a version, or renew it; it counts for five minutes."""
         schema = permissions.data_of(_user(request), schema_id)
-        body = _HoldBody(data=request.data)
-        body.is_valid(raise_exception=True)
-        sent = body.validated_data
+        sent = valid(_HoldBody, request)
         sweeping.keep_hold(_user(request), schema, sent["id"], sent["version"], sent["reason"])
         return Response(sweeping.list_holds(schema))
 

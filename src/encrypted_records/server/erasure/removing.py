@@ -50,12 +50,16 @@ def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> N
     )
 
 
-def drop_groups(groups: Collection[int], *, at_once: bool = False) -> None:
+#: Tables of the rows of groups.
+_OF_GROUPS = ("changed_row", "dead_row", "erased_row", "row_run", "record_row")
+
+
+def drop_groups(groups: Iterable[int], *, at_once: bool = False) -> None:
     """Delete all rows of these groups, with their digests and deaths."""
-    if groups:
-        objects.drop(RowPart.objects.filter(group_id__in=groups), at_once=at_once)
+    for batch in cut(sorted(groups)):
+        objects.drop(RowPart.objects.filter(group_id__in=batch), at_once=at_once)
         for table in _OF_GROUPS:
-            _drop_of(table, "group_id", groups)
+            _drop_of(table, "group_id", batch)
 
 
 def drop_page(segment: int, number: int) -> None:
@@ -77,17 +81,6 @@ def drop_empty(staging: int) -> None:
         _drop_of(parents, "id", numbers - full)
 
 
-def drop_staged(staging: int) -> None:
-    """Delete all rows and pages of a staging."""
-    groups = RecordGroup.objects.filter(staging=staging).values_list("pk", flat=True)
-    segments = IndexSegment.objects.filter(staging=staging).values_list("pk", flat=True)
-    objects.drop(RowPart.objects.filter(group_id__in=groups))
-    objects.drop(PagePart.objects.filter(segment_id__in=segments))
-    for table in ("changed_row", "row_run", "record_row"):
-        _drop_of(table, "group_id", groups)
-    _drop_of("index_page", "segment_id", segments)
-
-
 def _drop_of(table: str, column: str, numbers: Iterable[int]) -> None:
     """Delete a table's rows of these groups or segments. The statement names each, so that only
     their partitions are queried.
@@ -96,11 +89,11 @@ def _drop_of(table: str, column: str, numbers: Iterable[int]) -> None:
         run(f"DELETE FROM {table} WHERE {column} IN {marks(len(batch))}", *batch)  # noqa: S608
 
 
-def drop_pages(segments: Collection[int], *, at_once: bool = False) -> None:
-    """Delete all pages of these segments, of a few hundred at most."""
-    if segments:
-        objects.drop(PagePart.objects.filter(segment_id__in=segments), at_once=at_once)
-        _drop_of("index_page", "segment_id", segments)
+def drop_pages(segments: Iterable[int], *, at_once: bool = False) -> None:
+    """Delete all pages of these segments."""
+    for batch in cut(sorted(segments)):
+        objects.drop(PagePart.objects.filter(segment_id__in=batch), at_once=at_once)
+        _drop_of("index_page", "segment_id", batch)
 
 
 def drop_pages_from(segment: int, first: int, *, at_once: bool = False) -> None:
@@ -112,8 +105,7 @@ def drop_pages_from(segment: int, first: int, *, at_once: bool = False) -> None:
     run("DELETE FROM index_page WHERE segment_id = %s AND number >= %s", segment, first)
 
 
-#: Tables of a schema's groups; then statements for the schema itself, children before parents.
-_OF_GROUPS = ("changed_row", "dead_row", "erased_row", "row_run", "record_row")
+#: Statements for a schema itself, children before parents.
 _ERASE = (
     "DELETE FROM record_group WHERE schema_id = %s",
     "DELETE FROM staged_part WHERE staging_id IN (SELECT id FROM staging WHERE schema_id = %s)",
@@ -141,13 +133,8 @@ def erase(schema: bytes) -> None:
         )
         for parents in (RecordGroup, IndexSegment)
     )
-    every_group = RecordGroup.objects.filter(schema=ids.to_text(schema)).values("pk")
-    objects.drop(RowPart.objects.filter(group_id__in=every_group))
-    every_segment = IndexSegment.objects.filter(schema=ids.to_text(schema)).values("pk")
-    objects.drop(PagePart.objects.filter(segment_id__in=every_segment))
-    for table in _OF_GROUPS:
-        _drop_of(table, "group_id", groups)
-    _drop_of("index_page", "segment_id", segments)
+    drop_groups(groups)
+    drop_pages(segments)
     for statement in _ERASE:
         run(statement, schema)
 
@@ -259,7 +246,8 @@ def drop_expired() -> None:
 
 def drop_staging(staging: Staging) -> None:
     """Drop a staging whose row is locked."""
-    drop_staged(staging.pk)
+    drop_groups(RecordGroup.objects.filter(staging=staging).values_list("pk", flat=True))
+    drop_pages(IndexSegment.objects.filter(staging=staging).values_list("pk", flat=True))
     StagedPart.objects.filter(staging=staging).delete()
     RecordGroup.objects.filter(staging=staging).delete()
     IndexSegment.objects.filter(staging=staging).delete()

@@ -365,5 +365,18 @@ class KnownMembers(serializers.Serializer[Any]):
         raise ValidationError(errors)
 
 
+def valid(
+    kind: type[serializers.Serializer[Any]], request: Request, **context: Any
+) -> dict[str, Any]:
+    """The body, validated by the serializer.
+
+    Raises:
+        ValidationError: the body is invalid.
+    """
+    sent = kind(data=request.data, context={"request": request, **context})
+    sent.is_valid(raise_exception=True)
+    return dict(sent.validated_data)
+
+
 def _is_object(data: Any) -> bool:
     return isinstance(data, Mapping)

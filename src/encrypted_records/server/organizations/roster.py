@@ -53,12 +53,12 @@ from encrypted_records.server.organizations.roster_change import (
     require,
 )
 from encrypted_records.server.records.models import CommitLog
+from encrypted_records.server.records.store import cut
 
 #: The most entries per request. They are applied one by one, which blocks all other writes to
 #: SQLite.
 MAX_NEW_ENTRIES = 100
 MAX_GRANTS = 10_000
-_LOCKED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +195,11 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
             named |= set(of_dataset.values_list("pk", flat=True))
     names = sorted(named, key=ids.from_text)
     locked: dict[str, Schema] = {}
-    for at in range(0, len(names), _LOCKED_AT_ONCE):
-        batch = Schema.objects.select_for_update(of=("self",), no_key=True).filter(
-            pk__in=names[at : at + _LOCKED_AT_ONCE], dataset__organization=organization
+    for batch in cut(names):
+        found = Schema.objects.select_for_update(of=("self",), no_key=True).filter(
+            pk__in=batch, dataset__organization=organization
         )
-        locked |= {schema.pk: schema for schema in batch.select_related("dataset").order_by("pk")}
+        locked |= {schema.pk: schema for schema in found.select_related("dataset").order_by("pk")}
     return locked
 
 

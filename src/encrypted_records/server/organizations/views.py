@@ -49,6 +49,7 @@ from encrypted_records.server.http.bodies import (
     invalid_parameter,
     number_of,
     stream,
+    valid,
 )
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.organizations import (
@@ -153,7 +154,7 @@ class OrganizationsView(
 
     @property
     def user(self) -> User:
-        return cast(User, self.request.user)
+        return _user(self.request)
 
     def get_queryset(self) -> QuerySet[Organization]:
         return permissions.organizations(self.user)
@@ -261,9 +262,7 @@ class Invitations(generics.ListAPIView[Invitation]):
         user = _user(request)
         organization = permissions.find_owned(user, organization_id)
         limits.throttle("invite")
-        wanted = InvitationSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        made = members.invite(user, organization, **wanted.validated_data)
+        made = members.invite(user, organization, **valid(InvitationSerializer, request))
         return Response(InvitationSerializer(made).data, status=status.HTTP_201_CREATED)
 
 
@@ -541,9 +540,7 @@ class ServicesView(generics.ListAPIView[Service]):
         """Make one. It reaches nothing until an entry of the roster makes it a member."""
         user = _user(request)
         organization = permissions.find_owned(user, organization_id)
-        wanted = ServiceSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        data = wanted.validated_data
+        data = valid(ServiceSerializer, request)
         made, new = _make_service(
             user,
             organization,
@@ -627,29 +624,24 @@ def _make_service(
             raise TooLarge(f"an organization has at most {form.MAX_MEMBERS} services")
         try:
             with transaction.atomic():
-                made = _store(locked, service_id, name, digest, expires)
+                # An address that can never exist (RFC 2606), and no password: only its token
+                # authenticates it.
+                user = User(
+                    pk=service_id,
+                    email=f"{service_id}@service.invalid",
+                    first_name=name,
+                    verified=timezone.now(),
+                    is_active=True,
+                )
+                user.set_unusable_password()
+                user.save(force_insert=True)
+                made = Service.objects.create(
+                    user=user, organization=locked, digest=digest, expires=expires
+                )
         except IntegrityError:
             raise _taken() from None
         audit.note(by, audit.Action.SERVICE_CREATED, locked.pk, ids.reference("users", service_id))
     return made, True
-
-
-def _store(
-    organization: Organization, service_id: str, name: str, digest: bytes, expires: datetime | None
-) -> Service:
-    # An address that can never exist (RFC 2606), and no password: only its token authenticates it.
-    user = User(
-        pk=service_id,
-        email=f"{service_id}@service.invalid",
-        first_name=name,
-        verified=timezone.now(),
-        is_active=True,
-    )
-    user.set_unusable_password()
-    user.save(force_insert=True)
-    return Service.objects.create(
-        user=user, organization=organization, digest=digest, expires=expires
-    )
 
 
 def _taken() -> Conflict:

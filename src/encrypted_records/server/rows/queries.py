@@ -278,7 +278,7 @@ def _segments_with(schema: Schema, wanted: Iterable[PageRef]) -> dict[bytes, tup
 
 def _pages(schema: Schema, wanted: Sequence[PageRef], segments: dict[bytes, int]) -> Iterator[Page]:
     uids = {number: uid for uid, number in segments.items()}
-    for batch in _cut(wanted, _PAGES_AT_ONCE):
+    for batch in store.cut(wanted, _PAGES_AT_ONCE):
         keys = [(segments[ref.segment], ref.number) for ref in batch]
         data = pages_at(uids, keys)
         if lost := [ref for ref, key in zip(batch, keys, strict=True) if key not in data]:
@@ -337,7 +337,7 @@ def _rows(
     schema: Schema, wanted: Sequence[RowRef], groups: dict[bytes, int]
 ) -> Iterator[StoredRow]:
     uids = {number: uid for uid, number in groups.items()}
-    for batch in _cut(wanted, _ROWS_AT_ONCE):
+    for batch in store.cut(wanted, _ROWS_AT_ONCE):
         keys = [(groups[ref.group], ref.ordinal) for ref in batch]
         sealed_rows = rows_at(uids, keys)
         if lost := [ref for ref, key in zip(batch, keys, strict=True) if key not in sealed_rows]:
@@ -444,11 +444,6 @@ def _page_digests(schema: Schema, number: int, count: int, ref: PageRef) -> Page
         _segments_with(schema, [PageRef(ref.segment, count - 1)])  # as for pages
         raise _lost(f"a page of segment {ref.segment.hex()}")
     return PageDigests(ref.segment, page_digests)
-
-
-def _cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 # --- records as sealed JSON ----------------------------------------------------------------
@@ -582,8 +577,7 @@ def _names(
     groups: dict[bytes, store.StoredGroup],
     places: dict[bytes, dict[int, int]],
 ) -> Iterator[BlockNames]:
-    for at in range(0, len(wanted), _BLOCKS_AT_ONCE):
-        batch = wanted[at : at + _BLOCKS_AT_ONCE]
+    for batch in store.cut(wanted, _BLOCKS_AT_ONCE):
         keys = {
             (groups[ref.group].number, ordinal): None
             for ref in batch
