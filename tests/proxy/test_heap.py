@@ -87,3 +87,25 @@ def test_threads_use_what_others_freed(tmp_path: Path) -> None:
     assert arenas("1", tmp_path / "one") == 1
     assert arenas(str(ARENAS), tmp_path / "set") <= ARENAS
     assert arenas("unset", tmp_path / "unset") > ARENAS
+
+
+#: Whether numpy's arrays may get huge pages; printed by a child, too, as workers are.
+_HUGE = """
+import subprocess, sys
+from encrypted_records.heap import bound_heap
+if sys.argv[1] == "set":
+    bound_heap()
+told = "print(open('/proc/self/status').read().partition('THP_enabled:')[2].split()[0])"
+exec(told)
+sys.stdout.flush()
+subprocess.run([sys.executable, "-c", told], check=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of Linux")
+@pytest.mark.parametrize(("how", "allowed"), [("set", "0"), ("unset", "1")])
+def test_a_proxy_and_its_workers_use_no_huge_pages(how: str, allowed: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _HUGE, how], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [allowed, allowed]
