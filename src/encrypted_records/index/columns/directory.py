@@ -160,7 +160,7 @@ def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) 
     if page_count > pages or len(data) < at:
         raise DoesNotOpen("a directory names more pages than exist")
     numbers = np.frombuffer(data, _U32, page_count, _COUNT.size).astype(np.uint32)
-    if np.any(numbers >= pages) or len(np.unique(numbers)) != page_count:
+    if np.any(numbers >= pages) or len(set(numbers.tolist())) != page_count:
         raise DoesNotOpen("a directory names pages that do not exist, or a page twice")
     width = stored_key_type(kind).itemsize
     tables = data[at:]

@@ -154,7 +154,7 @@ class OpenedHeader:
         owners = self._owners[numbers]
         is_directory = code > len(self._names)
         if np.any((owners != 0) & ((owners != code) | is_directory)) or (
-            is_directory and len(np.unique(numbers)) < len(numbers)
+            is_directory and len(set(numbers.tolist())) < len(numbers)
         ):
             raise DoesNotOpen("a segment's directories name a page twice")
         self._owners[numbers] = code
