@@ -6,9 +6,9 @@ returned to the system. Trimming pages from the middle of the heap is impossible
 proxy locks its memory. Each thread that finds all arenas busy gets a new arena, and other threads
 cannot use memory that was freed in it.
 
-numpy asks the system for huge pages for arrays of 4 MiB and more (madvise(2)). The system then clears
-2 MiB where an array's first or last bytes are touched, again for every array that the heap has given
-back: half of the time in which columns were read.
+numpy asks the system for huge pages for arrays of 4 MiB and more (madvise(2)). The system then
+clears 2 MiB where an array's first or last bytes are touched, again for every array that the heap
+has given back: half of the time in which columns were read.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ def bound_heap(arenas: int = ARENAS) -> None:
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None)
+    if libc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0:
+        log.debug("the system keeps its own size of pages")
     try:
         done = (
             libc.mallopt(_M_MMAP_THRESHOLD, LARGE)
             and libc.mallopt(_M_TRIM_THRESHOLD, _SPARE)
             and libc.mallopt(_M_ARENA_MAX, arenas)
-            and libc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0
         )
     except AttributeError:
         done = 0
