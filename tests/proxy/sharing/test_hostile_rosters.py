@@ -109,6 +109,28 @@ def test_a_lost_answer_is_looked_for_in_the_roster(team: Team, front: Front, arr
     assert set(team.keys(team.ada)) == ({1, 2} if arrives else {1})
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, b"x"), (403, b"owners_only"), (404, b"not_found"), (409, b"roster_moved"), (429, b"x")],
+)
+def test_a_share_that_the_api_stores_and_claims_to_have_refused_is_reported_as_made(
+    team: Team, front: Front, status: int, code: bytes
+) -> None:
+    grace = team.somebody()
+
+    def refuse(asked: Asked, reply: Reply) -> Reply:
+        if asked.method != "POST" or not asked.path.endswith("/roster/"):
+            return reply
+        body = b'{"code": "%s", "detail": "x"}' % code
+        return Reply(status, {"Content-Type": "application/problem+json"}, body)
+
+    with front.telling(refuse):
+        invited = team.invite(grace)
+        team.accept(grace, invited)
+        assert team.settle().admitted == [grace.account.email]
+    assert team.view(team.ada).roster.member(grace.id) is not None
+
+
 def test_two_owners_who_settle_at_once_begin_one_epoch(team: Team) -> None:
     grace, gone = owner(team), team.join()
 

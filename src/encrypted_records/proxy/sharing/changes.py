@@ -172,24 +172,24 @@ class RosterChanges:
         """Whether the draft was stored; False if it has to be made again."""
         try:
             await self._api.send(view.organization, draft.entries, draft.grants, view.holder.auth)
-        except errors.Conflict as error:
+        except errors.ErsError as error:
+            if await self._is_stored(view, draft):
+                return True
+            if isinstance(error, errors.Unavailable):
+                raise _unknown(error) from None
             if error.reason != "roster_moved" or last:
                 raise
             return False
-        except errors.Unavailable as error:
-            if not await self._is_stored(view, draft):
-                raise _unknown(error) from None
-            return True
         await self._reader.take(view.holder, view.organization, draft.entries)
         return True
 
     async def _is_stored(self, view: View, draft: RosterDraft) -> bool:
-        """After a lost response: whether the roster has the entries that were sent."""
+        """After a lost response or a refusal: whether the roster has the entries that were sent."""
         if not draft.entries:
             return False
         try:
             after = await self._reader.read(view.holder, view.organization)
-        except errors.Unavailable:
+        except (errors.Unavailable, errors.NotAuthenticated, errors.NotAllowed, errors.NotFound):
             return False
         newest = form.entry_digest(draft.entries[-1])
         return after is not None and after.roster.digest_at(draft.roster.number) == newest
