@@ -62,6 +62,49 @@ def test_an_answer_that_the_api_has_changed_lets_nobody_in(
     assert team.settle().admitted == [grace.account.email]
 
 
+def test_answers_that_the_api_swaps_repeats_or_replays_let_in_nobody_but_the_invited(
+    team: Team, front: Front
+) -> None:
+    seen: list[Answer] = []
+
+    def showing(change: Callable[[list[Answer]], list[Answer]]) -> AppliedChanges:
+        def lie(asked: Asked, reply: Reply) -> Reply:
+            if not asked.path.endswith("/answers/"):
+                return reply
+            return reply.with_body(wire.encode(change(wire.decode_all(reply.body, Answer))))
+
+        with front.telling(lie):
+            return team.settle()
+
+    def swap(answers: list[Answer]) -> list[Answer]:
+        seen[:] = answers
+        one, other = answers
+        return [
+            msgspec.structs.replace(one, id=other.id),
+            msgspec.structs.replace(other, id=one.id),
+        ]
+
+    grace, alan = team.somebody(), team.somebody()
+    for person in (grace, alan):
+        team.accept(person, team.invite(person))
+    swapped = showing(swap)
+    assert swapped.admitted == []
+    assert [one.error.reason for one in swapped.troubles] == ["invitation_words"] * 2
+    repeated = showing(lambda answers: [*answers, *answers])
+    assert set(repeated.admitted) == {grace.account.email, alan.account.email}
+    assert (len(repeated.admitted), repeated.troubles) == (2, [])
+
+    async def remove(sharing: Sharing) -> None:
+        await sharing.members.remove(team.ada.holder, team.organization, grace.id)
+
+    team.ada.do(remove)
+    again = team.invite(grace)
+    (old,) = [one for one in seen if one.member == grace.id]
+    replayed = showing(lambda _: [old, msgspec.structs.replace(old, id=again.id)])
+    assert replayed.admitted == []
+    assert [one.error.reason for one in replayed.troubles] == ["invitation_words"]
+
+
 def test_an_invited_proxy_answers_no_roster_but_the_inviters(team: Team) -> None:
     """The API shows the organization as it was before the invitation, or another one."""
     other = Team(team.somebody(), team.folder)
