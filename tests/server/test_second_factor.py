@@ -85,6 +85,16 @@ def test_a_code_counts_once(api: Api, account: Account) -> None:
     assert TIME.search(again.json()["hint"])
 
 
+def test_a_code_that_was_used_while_a_clock_was_ahead_refuses_no_later_one(
+    api: Api, account: Account
+) -> None:
+    app, _ = add(account)
+    api.execute("UPDATE second_factor SET step = step + 100000")
+    code = app.code()
+    assert log_in(api, account, code).status == 200
+    assert log_in(api, account, code).code == "wrong_code"
+
+
 def test_a_recovery_code_stands_in_for_the_app_once(api: Api, account: Account) -> None:
     _, codes = add(account)
     assert len(set(codes)) == 10

@@ -229,8 +229,9 @@ def _take_code(user: User, code: str) -> None:
     now = int(time.time()) // STEP_SECONDS
     for step in (now - 1, now, now + 1):
         if hmac.compare_digest(totp.at(step * STEP_SECONDS).encode(), shown):
-            later = SecondFactor.objects.filter(user=user, step__lt=step)
-            if later.update(step=step):
+            # A later step than any that is tried was stored by a clock that was ahead.
+            unused = SecondFactor.objects.filter(user=user).exclude(step__range=(step, now + 1))
+            if unused.update(step=step):
                 return
     raise _wrong_code()
 
