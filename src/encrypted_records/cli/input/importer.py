@@ -32,6 +32,7 @@ import click
 import msgspec
 
 from encrypted_records import errors
+from encrypted_records.cli.input.files import batches
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.state_file import StateFile
@@ -357,17 +358,6 @@ def is_finite(value: float | Decimal) -> bool:
     return value.is_finite() if isinstance(value, Decimal) else isfinite(value)
 
 
-async def in_thread(rows: Iterator[Row]) -> AsyncIterator[Row]:
-    """Rows that are read in a thread, several at a time, so that the event loop is not blocked."""
-
-    def some() -> list[Row]:
-        return [row for _, row in zip(range(1000), rows, strict=False)]
-
-    while batch := await asyncio.to_thread(some):
-        for row in batch:
-            yield row
-
-
 class ColumnFile(SourceTable):
     """A columnar file, whose pointers are row numbers; a changed file counts as another file."""
 
@@ -418,9 +408,10 @@ class ColumnFile(SourceTable):
             self._reading = pointer, self._rows(int(pointer))
         rows = self._reading[1]
         count = 0
-        async for row in in_thread(islice(rows, most)):
-            yield row
-            count += 1
+        async for batch in batches(islice(rows, most), 1000):
+            for row in batch:
+                yield row
+            count += len(batch)
         self._reading = pointer + count, rows
 
     def after(self, pointer: Any, row: Row, count: int) -> int:
