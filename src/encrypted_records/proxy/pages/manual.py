@@ -37,14 +37,14 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
     "Read these five pages first": {
         "quickstart": (
             "Start",
-            ("install it, and try it in the browser, with commands and with curl"),
+            "install it, and try it in the browser, with commands and with curl",
         ),
         "my-data": ("Your data", "store your own file, search it, and bring in the next one"),
         "how-to-invite-a-colleague": ("Your team", "share datasets with colleagues and programs"),
         "production": ("Production", "from a wheel to a service for others"),
         "concepts-leaks": (
             "What leaks",
-            ("what the server can learn, in plain words, with an attack"),
+            "what the server can learn, in plain words, with an attack",
         ),
     },
     "How to": {
@@ -66,7 +66,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
         "upgrading": ("Upgrade", "from one version to the next"),
         "how-to-change-a-schema": (
             "Change a schema",
-            ("which changes are possible, and what they require"),
+            "which changes are possible, and what they require",
         ),
     },
     "Concepts": {
