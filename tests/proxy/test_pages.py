@@ -177,6 +177,12 @@ def test_files_of_pages_are_compressed_and_pages_are_not(service: Service) -> No
     assert "Content-Encoding" not in page.headers
 
 
+def test_pages_are_sent_without_the_indentation_of_their_templates(service: Service) -> None:
+    page = call("GET", service.proxy_url + "/login/").body.decode()
+    assert "<form" in page
+    assert [line for line in page.splitlines() if line[:1].isspace()] == []
+
+
 def test_what_a_link_carries_cannot_break_out_of_the_page(service: Service) -> None:
     query = urlencode({"user_id": '"><script>alert(1)</script>'})
 

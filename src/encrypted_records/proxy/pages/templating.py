@@ -25,6 +25,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -218,11 +219,19 @@ def flaws_of(error: ErsError | None, field: str) -> list[Flaw]:
 
 # --- templates ------------------------------------------------------------------------------------
 
+
+class _Unindented(Extension):
+    """Lines of templates without their indentation, which no browser shows."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return re.sub(r"^[ \t]+", "", source, flags=re.MULTILINE)
+
+
 templates = Environment(
     loader=PackageLoader("encrypted_records.proxy.pages"),
     autoescape=True,
     trim_blocks=True,
-    lstrip_blocks=True,
+    extensions=[_Unindented],
     undefined=StrictUndefined,
     # Otherwise each page checks on disk whether its templates have changed.
     auto_reload=False,
