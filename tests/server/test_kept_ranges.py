@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import ObjectLost
+from encrypted_records.server import metrics
 from encrypted_records.server.objects import block_cache
 from encrypted_records.server.objects.block_cache import MOST_AT_ONCE, TRUSTED_SECONDS, BlockCache
 from encrypted_records.server.objects.stores import Files, Range
@@ -156,9 +157,10 @@ def test_what_a_store_reads_over_is_kept_as_well(tmp_path: Path) -> None:
             cache.read(store, [every[at]])
 
 
-def test_what_becomes_of_ranges_is_counted(tmp_path: Path) -> None:
+def test_what_becomes_of_ranges_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, counted = Files(tmp_path / "objects"), Counted()
-    cache = BlockCache(tmp_path, 1000, counted)
+    monkeypatch.setattr(metrics, "block_cache", counted)
+    cache = BlockCache(tmp_path, 1000)
     database = Known({"a" * 32})
     assert cache.look(database)
     store.put("a" * 32, bytes(4000))

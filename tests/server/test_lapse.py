@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records.server import metrics
 from encrypted_records.server.objects import block_cache
 from encrypted_records.server.objects.block_cache import TRUSTED_SECONDS, BlockCache
 from encrypted_records.server.objects.stores import Files, Range
@@ -49,10 +50,11 @@ def sizes(folder: Path) -> list[int]:
 
 
 def test_copies_are_dropped_a_minute_after_the_last_look(
-    tmp_path: Path, store: Files, clock: list[float]
+    tmp_path: Path, store: Files, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted()
-    cache = BlockCache(tmp_path, 1 << 20, counted)
+    monkeypatch.setattr(metrics, "block_cache", counted)
+    cache = BlockCache(tmp_path, 1 << 20)
     assert cache.look(Known({NAME}))
     cache.read(store, WANTED)
     assert not cache.lapse() and cache.names() == {NAME} and sizes(tmp_path) == [4]

@@ -64,14 +64,14 @@ class BlockCacheCounts:
             multiprocess_mode="livesum",
         )
 
-    def looked_up(self, hits: int, misses: int, /) -> None:
+    def looked_up(self, hits: int, misses: int) -> None:
         self._lookups.labels("hit").inc(hits)
         self._lookups.labels("miss").inc(misses)
 
-    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None:
+    def dropped(self, reason: Literal["gone", "room"], ranges: int) -> None:
         self._dropped.labels(reason).inc(ranges)
 
-    def holds(self, size: int, /) -> None:
+    def holds(self, size: int) -> None:
         self._bytes.set(size)
 
 

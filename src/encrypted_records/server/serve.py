@@ -188,7 +188,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     bound_heap(arenas=1)
     log_uncaught()
     most = choice.chosen().cache // settings.processes
-    block_cache.open_cache(settings.data_dir / "api", most, api_metrics.block_cache)
+    block_cache.open_cache(settings.data_dir / "api", most)
     watch = block_cache.watch_cache
     threading.Thread(target=watch, name="copies", daemon=True).start()
     sweep = partial(sweeping.sweep_for_ever, chores() if first else {})

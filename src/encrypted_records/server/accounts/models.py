@@ -52,6 +52,13 @@ class UserManager(BaseUserManager["User"]):
             is_active=user.is_active,
         )
 
+    def lock_existing(self, user_id: str) -> bool:
+        """Lock an account, which is then not deleted before this transaction ends; returns whether
+        it exists. Organizations must be locked first.
+        """
+        accounts = self.select_for_update(no_key=True)
+        return accounts.filter(pk=user_id, deleted=None).first() is not None
+
     def get_by_natural_key(self, username: str | None) -> User:
         if not username or "\0" in username:  # PostgreSQL cannot store this character in a text
             raise User.DoesNotExist

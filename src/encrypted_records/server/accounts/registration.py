@@ -26,7 +26,6 @@ as for an admission.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -35,7 +34,7 @@ from django.utils import timezone
 from rest_registration.settings import registration_settings
 
 from encrypted_records.errors import Conflict
-from encrypted_records.model.resources import Outcome
+from encrypted_records.model.resources import AffectedOrganization, Outcome
 from encrypted_records.server.accounts import limits, logins, mail, passwords
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.accounts.passwords import check_new_password
@@ -208,18 +207,7 @@ def _send_changed_notice(former: str) -> None:
     mail.send_address_notice(former, is_done=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Affected:
-    """An organization of the account. ``signed``: its roster has the person, until they sign that
-    they leave.
-    """
-
-    organization: Organization
-    outcome: Outcome
-    signed: bool
-
-
-def affected_by_deletion(user: User) -> list[Affected]:
+def affected_by_deletion(user: User) -> list[AffectedOrganization]:
     """The effect of deleting the account on each of its organizations, including obstacles."""
     organizations = Organization.objects.filter(memberships__user=user) | _of_roster(user)
     return [
@@ -231,7 +219,7 @@ def _of_roster(user: User) -> QuerySet[Organization]:
     return Organization.objects.filter(standings__member=user.pk, standings__present=True)
 
 
-def _affected(user: User, organization: Organization) -> Affected:
+def _affected(user: User, organization: Organization) -> AffectedOrganization:
     others = organization.memberships.exclude(user=user)
     standings = organization.standings.filter(present=True)
     standing = standings.filter(member=user.pk).first()
@@ -241,20 +229,22 @@ def _affected(user: User, organization: Organization) -> Affected:
         User.objects.filter(pk__in=signed, service=None, deleted=None).values_list("pk", flat=True)
     )
     if not people:
-        has_data = organization.datasets.exists()
-        return Affected(
-            organization,
-            "has_datasets" if has_data else "delete",
-            False,
+        outcome: Outcome = "has_datasets" if organization.datasets.exists() else "delete"
+    else:
+        owners = others.filter(role=Membership.Role.OWNER)
+        # An account that was deleted unsigned is still in the roster, but cannot sign any more.
+        signing = standings.filter(is_owner=True, member__in=people)
+        is_last = not owners.exists() or (
+            standing is not None and standing.is_owner and not signing.exists()
         )
-    owners = others.filter(role=Membership.Role.OWNER)
-    # An account that was deleted unsigned is still in the roster, but cannot sign any more.
-    signing = standings.filter(is_owner=True, member__in=people)
-    is_last = not owners.exists() or (
-        standing is not None and standing.is_owner and not signing.exists()
+        outcome = "last_owner" if is_last else "leave"
+    return AffectedOrganization(
+        organization=organization.url,
+        slug=organization.slug,
+        name=organization.name,
+        outcome=outcome,
+        signed=bool(people) and standing is not None,
     )
-    outcome: Outcome = "last_owner" if is_last else "leave"
-    return Affected(organization, outcome, standing is not None)
 
 
 def delete_account(user: User, *, unsigned: bool) -> None:
@@ -272,7 +262,7 @@ def delete_account(user: User, *, unsigned: bool) -> None:
         locked = _lock_organizations(user)
         user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
         affected = affected_by_deletion(user)
-        if any(membership.organization.pk not in locked for membership in affected):
+        if any(membership.organization not in locked for membership in affected):
             raise Conflict(
                 "the account joined an organization at this moment",
                 code="account_moved",
@@ -282,10 +272,9 @@ def delete_account(user: User, *, unsigned: bool) -> None:
         audit.note_for_all(user, audit.Action.ACCOUNT_DELETED)
         for membership in affected:
             if membership.outcome == "delete":
-                User.objects.filter(service__organization=membership.organization).update(
-                    is_active=False
-                )
-                membership.organization.delete()
+                organization = locked[membership.organization]
+                User.objects.filter(service__organization=organization).update(is_active=False)
+                organization.delete()
         _end_invitations(user)
         user.memberships.all().delete()
         address = user.email
@@ -293,9 +282,9 @@ def delete_account(user: User, *, unsigned: bool) -> None:
     mail.later(mail.send_deleted, address)
 
 
-def _lock_organizations(user: User) -> set[str]:
+def _lock_organizations(user: User) -> dict[str, Organization]:
     """Lock all organizations that the account belongs to, that invite it, or to which it has
-    invited others.
+    invited others; returns them by path.
     """
     inviting = Invitation.objects.filter(_invited(user)).values("organization")
     concerned = (
@@ -303,7 +292,8 @@ def _lock_organizations(user: User) -> set[str]:
     )
     named = set(Organization.objects.filter(concerned).values_list("pk", flat=True))
     organizations = Organization.objects.filter(pk__in=named).order_by("pk")
-    return {organization.pk for organization in organizations.select_for_update(no_key=True)}
+    locked = organizations.select_for_update(no_key=True)
+    return {organization.url: organization for organization in locked}
 
 
 def _invited(user: User) -> Q:
@@ -312,10 +302,10 @@ def _invited(user: User) -> Q:
     return Q(pk__in=named) | Q(invited_by=user)
 
 
-def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
+def _require_free(affected: list[AffectedOrganization], *, unsigned: bool) -> None:
     def named(outcome: Outcome) -> str:
         return ", ".join(
-            membership.organization.slug for membership in affected if membership.outcome == outcome
+            membership.slug for membership in affected if membership.outcome == outcome
         )
 
     if names := named("last_owner"):
@@ -330,7 +320,7 @@ def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
             code="has_datasets",
             hint="delete its datasets first, or invite somebody and make them an owner",
         )
-    names = ", ".join(membership.organization.slug for membership in affected if membership.signed)
+    names = ", ".join(membership.slug for membership in affected if membership.signed)
     if names and not unsigned:
         raise Conflict(
             f"the signed roster of {names} has you as a member",

@@ -295,16 +295,7 @@ class DeleteAccount(APIView):
     @extend_schema(responses=answer(resources.Deletion))
     def get(self, request: Request) -> Response:
         """The consequences of a deletion for each of the caller's organizations, or obstacles."""
-        affected = [
-            resources.AffectedOrganization(
-                organization=membership.organization.url,
-                slug=membership.organization.slug,
-                name=membership.organization.name,
-                outcome=membership.outcome,
-                signed=membership.signed,
-            )
-            for membership in registration.affected_by_deletion(cast(User, request.user))
-        ]
+        affected = registration.affected_by_deletion(cast(User, request.user))
         return Response(resources.Deletion(affected))
 
     @extend_schema(request=DeleteAccountSerializer, responses=DETAIL)

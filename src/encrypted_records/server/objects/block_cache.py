@@ -35,6 +35,7 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
+from encrypted_records.server import metrics
 from encrypted_records.server.objects.stores import BulkStore, Range, find_reach, free_below
 
 # Empty files that show which processes use a folder.
@@ -170,14 +171,12 @@ class BlockCache:
         self,
         folder: Path,
         most_bytes: int,
-        counts: RangeCounters | None = None,
         *,
         keep_free: int = KEEP_FREE_BYTES,
     ) -> None:
         self.id = secrets.token_hex(16)
         self._folder = folder
         self._most = most_bytes
-        self._counts = counts or Uncounted()
         self._keep_free = keep_free
         self._lock = threading.Lock()
         self._looking = threading.Lock()
@@ -223,7 +222,7 @@ class BlockCache:
             return store.read(ranges)
         turn, found = self._find(() if _passed_over.get() else wanted)
         left = [range_ for range_ in wanted if range_ not in found]
-        self._counts.looked_up(len(found), len(left))
+        metrics.block_cache.looked_up(len(found), len(left))
         theirs: Mapping[Range, Event] = {}
         if left:
             with self._reads.claim(self._worth_waiting_for(left)) as theirs:
@@ -368,9 +367,9 @@ class BlockCache:
         with self._lock:
             is_over = not self._ended and not self._is_trusted(TRUSTED_SECONDS)
             if is_over and self._kept:
-                self._counts.dropped("gone", len(self._kept))
+                metrics.block_cache.dropped("gone", len(self._kept))
                 self._open()
-                self._counts.holds(0)
+                metrics.block_cache.holds(0)
             return is_over
 
     def _is_trusted(self, seconds: float) -> bool:
@@ -406,7 +405,7 @@ class BlockCache:
             for wanted_range, data in read.items():
                 if self._can_keep(len(data)):
                     self._put(wanted_range, data)
-            self._counts.holds(self._size)
+            metrics.block_cache.holds(self._size)
 
     def _can_keep(self, size: int) -> bool:
         return size <= min(MOST_OF_ONE, self._most)
@@ -453,8 +452,8 @@ class BlockCache:
             kept = self._kept.pop(span)
             self._size -= kept.length
             self._write(kept.start, bytes(kept.length))
-        self._counts.dropped(reason, len(ranges))
-        self._counts.holds(self._size)
+        metrics.block_cache.dropped(reason, len(ranges))
+        metrics.block_cache.holds(self._size)
 
     def _write(self, start: int, data: bytes) -> None:
         assert self._file is not None, "what is kept has a file"
@@ -472,11 +471,11 @@ def _now() -> float:
 _opened: list[BlockCache] = []
 
 
-def open_cache(folder: Path, most_bytes: int, counts: RangeCounters | None = None) -> None:
+def open_cache(folder: Path, most_bytes: int) -> None:
     """Cache reads of this process in a file of this folder, unless ``most_bytes`` is 0."""
     for path in folder.glob("blocks.sqlite3*"):  # of an earlier version, which used a named file
         path.unlink(missing_ok=True)
-    _opened[:] = [BlockCache(folder, most_bytes, counts)] if most_bytes else []
+    _opened[:] = [BlockCache(folder, most_bytes)] if most_bytes else []
 
 
 def watch_cache() -> None:
@@ -515,26 +514,3 @@ class Registry(Protocol):
     def leave(self, cache: str, /) -> None: ...
 
     def known(self, names: Collection[str], /) -> Collection[str]: ...
-
-
-class RangeCounters(Protocol):
-    """Counters of cache lookups and evictions, and of the cached bytes."""
-
-    def looked_up(self, hits: int, misses: int, /) -> None: ...
-
-    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None: ...
-
-    def holds(self, size: int, /) -> None: ...
-
-
-class Uncounted:
-    """Counters that count nothing."""
-
-    def looked_up(self, hits: int, misses: int, /) -> None:
-        pass
-
-    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None:
-        pass
-
-    def holds(self, size: int, /) -> None:
-        pass

@@ -182,14 +182,8 @@ def require_existing(user_id: str) -> None:
     Raises:
         NotAuthenticated: ``bad_credentials``; it was deleted.
     """
-    if not lock_existing(user_id):
+    if not User.objects.lock_existing(user_id):
         raise errors.NotAuthenticated("the account was deleted", code="bad_credentials")
-
-
-def lock_existing(user_id: str) -> bool:
-    """Lock an account like :func:`require_existing`; returns whether it exists."""
-    accounts = User.objects.select_for_update(no_key=True)
-    return accounts.filter(pk=user_id, deleted=None).first() is not None
 
 
 def _through_a_proxy_alone(organization: Organization, command: str) -> None:

@@ -277,7 +277,7 @@ class RosterChange:
         """Make the account of a member a member of the organization."""
         role = Membership.Role.OWNER if is_owner else Membership.Role.MEMBER
         # A deleted account has no memberships, whatever the roster says.
-        if User.objects.select_for_update(no_key=True).filter(pk=member, deleted=None).first():
+        if User.objects.lock_existing(member):
             Membership.objects.update_or_create(
                 organization=self.organization,
                 user_id=member,
