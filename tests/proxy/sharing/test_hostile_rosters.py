@@ -87,6 +87,8 @@ def test_answers_that_the_api_swaps_repeats_or_replays_let_in_nobody_but_the_inv
     grace, alan = team.somebody(), team.somebody()
     for person in (grace, alan):
         team.accept(person, team.invite(person))
+    invented = showing(lambda answers: [to_another_invitation(one) for one in answers * 50])
+    assert (invented.admitted, len(invented.troubles)) == ([], 2)
     swapped = showing(swap)
     assert swapped.admitted == []
     assert [one.error.reason for one in swapped.troubles] == ["invitation_words"] * 2

@@ -147,8 +147,11 @@ class Settling:
         done = AppliedChanges()
         await self._follow_own_keys(holder, organization)
         await self._changes.change(holder, organization, require_owner_now)
-        # An answer that the API withholds admits nobody; its invitation is shown as waiting.
-        for answer in await self._api.answers(organization, holder.auth):
+        view = await self._view(holder, organization)
+        # An answer that the API withholds admits nobody; its invitation is shown as waiting. An
+        # invented answer is refused, and costs some requests.
+        answers = await self._api.answers(organization, holder.auth)
+        for answer in answers[: len(view.roster.invitations())]:
             await self._admit(holder, organization, answer, done)
         view = await self._view(holder, organization)
         for service in await self.due_services(view.roster):
