@@ -7,7 +7,9 @@ import unicodedata
 import argon2
 import pytest
 
+from encrypted_records.model import ids
 from tests.server.api import PASSWORD, Account, Api, basic
+from tests.server.overtaking import overtaken
 from tests.server.sessions import NEW_PASSWORD, session_of, set_cookies
 
 
@@ -117,6 +119,22 @@ def test_changing_the_password_ends_everything_but_the_session_that_asked(api: A
         refused = api.call("POST", f"/api/token/{path}/", {member: pair[token]})
         assert (refused.status, refused.code) == (401, "bad_token")
     assert api.token_pair(account.email, NEW_PASSWORD).status == 200
+
+
+def test_a_password_is_changed_whose_session_ends_meanwhile(api: Api) -> None:
+    account = api.new_account()
+    mine = session_of(api, account.email)
+    uid = ids.from_text(account.call("GET", "/api/users/self/").json()["id"])
+    body = {"old_password": PASSWORD, "password": NEW_PASSWORD, "password_confirm": NEW_PASSWORD}
+    changed = overtaken(
+        api,
+        "DELETE FROM accounts_login WHERE user_id = %s",
+        uid,
+        lambda: api.call("POST", "/api/accounts/change-password/", body, headers=mine),
+    )
+    assert changed.status == 200
+    assert api.call("GET", "/api/users/self/", headers=mine).status == 401
+    assert session_of(api, account.email, NEW_PASSWORD)
 
 
 def test_changing_the_password_needs_the_old_one_and_a_sound_new_one(ada: Account) -> None:

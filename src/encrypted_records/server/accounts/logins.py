@@ -145,8 +145,8 @@ def active_user(user_id: str) -> User | None:
 
 def change_secret(login: Login, secret: str) -> None:
     """Replace the secret of the login; tokens with the old secret end."""
-    login.digest = digest(secret)
-    login.save(update_fields=["digest"])
+    # Not by saving the row, which a logout may delete at this moment.
+    Login.objects.filter(pk=login.pk).update(digest=digest(secret))
 
 
 def set_password(user: User, password: str, *, keep: Login | None = None) -> None:
