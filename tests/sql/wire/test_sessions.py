@@ -107,6 +107,15 @@ def test_a_statement_is_refused_by_name_and_the_session_goes_on(listener: Runnin
             assert connection.execute("SELECT count(*) FROM patient").fetchone() == (3,)
 
 
+def test_whoever_asks_for_tables_as_a_setting_is_told_where_they_are(listener: Running) -> None:
+    with listener.connect(autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.UndefinedObject) as error:
+            connection.execute("SHOW TABLES")
+        assert "information_schema.tables" in (error.value.diag.message_hint or "")
+        named = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'clinic'"
+        assert ("patient",) in connection.execute(named).fetchall()
+
+
 def test_a_name_of_a_table_may_begin_with_its_database(listener: Running) -> None:
     with listener.connect(autocommit=True) as connection:
         for named in ("clinic.clinic.patient", '"clinic"."Clinic" . "patient"'):

@@ -120,7 +120,10 @@ class SessionSettings:
         try:
             return self._values[name]
         except KeyError:
-            raise Failure("42704", f"unrecognized configuration parameter {name!r}") from None
+            hint = "SHOW ALL lists the settings, and information_schema.tables the tables"
+            raise Failure(
+                "42704", f"unrecognized configuration parameter {name!r}", hint=hint
+            ) from None
 
     def all(self) -> Sequence[tuple[str, str]]:
         return sorted(self._values.items())
