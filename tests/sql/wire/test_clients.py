@@ -110,7 +110,7 @@ def test_psql_lists_every_kind_of_object_also_where_there_is_none(listener: Runn
         ("WITH CSV QUOTE '''' NULL AS '-' FORCE QUOTE id", "'1',Zoë\n'2','O''Neil'\n'3',-\n"),
         (r"csv delimiter E'\t'", "1\tZoë\n2\tO'Neil\n3\t\n"),
         (
-            r"(FORMAT csv, QUOTE '''', ESCAPE '\', FORCE_QUOTE (id, name))",
+            r"""(FORMAT csv, QUOTE '''', ESCAPE '\', FORCE_QUOTE (ID, "Name"))""",
             "'1','Zoë'\n'2','O\\'Neil'\n'3',\n",
         ),
         ("(FORMAT csv, FORCE_QUOTE *)", '"1","Zoë"\n"2","O\'Neil"\n"3",\n'),

@@ -97,6 +97,7 @@ def test_a_statement_is_refused_by_name_and_the_session_goes_on(listener: Runnin
             ("ROLLBACK TO SAVEPOINT a", "25P01"),
             ("COPY (SELECT 'n') TO STDOUT (DELIMITER 'n')", "22023"),
             ("COPY (SELECT 1) TO STDOUT (FORMAT csv, NULL ',')", "22023"),
+            ("COPY (SELECT 1 AS n) TO STDOUT (FORMAT csv, FORCE_QUOTE (n, m))", "42703"),
             ("SET search_path = other", "3F000"),
             ("SELECT {'a': 'NaN'::DOUBLE}", "22P05"),
             ("SELECT {'a': 'infinity'::TIMESTAMP}", "22P05"),

@@ -170,17 +170,25 @@ class CopyWriter:
     def __init__(
         self, copy: Copy, columns: Sequence[tuple[str, str]], *, iso_intervals: bool
     ) -> None:
+        """
+        Raises:
+            Failure: a column whose values are always quoted does not exist.
+        """
         self._copy = copy
         self.form = BINARY_FORM if copy.form == "binary" else TEXT_FORM
         self._encoder = RowEncoder(columns, [self.form] * len(columns), iso_intervals=iso_intervals)
         self._count = struct.pack("!h", len(columns))
-        self._forced = [copy.forced == ["*"] or name in copy.forced for name, _ in columns]
+        names = [name.lower() for name, _ in columns]
+        forced = names if copy.forced == ["*"] else [name.lower() for name in copy.forced]
+        for name in forced:
+            if name not in names:
+                raise Failure("42703", f'FORCE_QUOTE column "{name}" does not exist')
+        self._forced = [name in forced for name in names]
         self.head, self.tail = b"", b""
         if self.form == BINARY_FORM:
             self.head, self.tail = _SIGNATURE, struct.pack("!h", -1)
         elif copy.header:
-            names = [self._quoted(name.encode(), False) for name, _ in columns]
-            self.head = self._line(names)
+            self.head = self._line([self._quoted(name.encode(), False) for name, _ in columns])
 
     def rows(self, batch: pyarrow.RecordBatch) -> list[bytes]:
         """The rows of a batch, each separately: ADBC expects one row per message."""
