@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,6 +153,27 @@ def test_an_old_name_in_another_group_is_told_by_the_usage_of_the_new_one(
     assert "Usage: ers import [OPTIONS] [SOURCE]" in capsys.readouterr().out
     assert main.run(["job", "upload", "--no-such-option"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "hint: see ers import --help"
+
+
+_COUNTED = """
+import os, sys
+from encrypted_records.cli.main import main
+sys.argv = ["ers", "--version"]
+try:
+    main()
+except SystemExit:
+    import numpy
+    print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads as Linux lists them")
+def test_a_command_has_no_threads_for_each_core_of_the_machine() -> None:
+    given = {name: value for name, value in os.environ.items() if "OPENBLAS_NUM" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", _COUNTED], env=given, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "1"
 
 
 def test_no_help_lists_an_old_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -89,6 +90,9 @@ def ers() -> None:
 
 def main() -> None:
     forbid_dumps()  # passwords, words of keyrings and records pass through here
+    # numpy's linear algebra, which nothing uses, starts a thread for every core of the machine, in
+    # this process and in each of its children; each thread waits busily at first.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     terminal.open_streams()
     code = run(sys.argv[1:])
     terminal.drop_unwritten()
