@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.errors import InvalidDefinition, Malformed
+from encrypted_records.errors import InvalidDefinition, Malformed, NotAuthenticated
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.proxy.pages.schema_form import SchemaDraft, draft_of
+from encrypted_records.proxy.pages.templating import templates
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -245,3 +246,12 @@ def test_hidden_members_that_somebody_else_wrote_replace_no_fields() -> None:
         "properties": {"age": {"type": "string"}},
         "retention": {"days": 3},
     }
+
+
+def test_an_error_of_no_field_has_the_words_of_the_pages_and_a_way_out() -> None:
+    error = NotAuthenticated("no device", code="device_needed", hint="ers device add")
+    shown = {"problem": error, "at": "/~secret", "path": "/import/", "known": True}
+    parts: Any = templates.get_template("schema_parts.html").make_module(shown)
+    said = str(parts.editor_problem(SchemaDraft()))
+    assert '<a class="button" href="/~secret/device/">Register this browser</a>' in said
+    assert "ers device add" not in said
