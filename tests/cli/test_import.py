@@ -327,8 +327,10 @@ def test_a_url_with_a_password_leaves_no_trace_when_it_works(
 
 
 def test_what_cannot_be_imported_is_said_before_anything_is_stored(
-    ers: Ers, shop: str, name: str
+    ers: Ers, shop: str, name: str, tmp_path: Path
 ) -> None:
+    typed = tmp_path / "typed.parquet"
+    parquet.write_table(pyarrow.table({"age": [1]}), typed)
     table = (shop, "--table", "customers", "--key")
     for says, code, given in (
         ("no file or table to import", 2, ()),
@@ -342,6 +344,7 @@ def test_what_cannot_be_imported_is_said_before_anything_is_stored(
         ("no table", 3, (shop, "--table", 'x"; DROP TABLE customers; --')),
         ("cannot be read", 2, ("people.parquet",)),
         ("are for PostgreSQL", 2, ("people.parquet", "--table", "x")),
+        ("not for tables, Parquet and Arrow", 2, (str(typed), "--keep")),
     ):
         said = ers("import", *given, "--dataset", name)
         assert (said.code, says in said.err) == (code, True), said.err

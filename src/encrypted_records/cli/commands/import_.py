@@ -150,7 +150,10 @@ async def import_(
                 skip_invalid=skip_invalid,
             )
     if schema or reading.keep or not reading.uses_kept:
-        raise InvalidSetting("--schema, --reading and --keep are for files, not for tables")
+        raise InvalidSetting(
+            "--schema, --reading and --keep are not for tables, Parquet and Arrow, which declare"
+            " their types"
+        )
     if reading.as_json() or rules.tight or rules.enum:
         raise InvalidSetting(
             "columns of PostgreSQL, Parquet and Arrow have declared types",
