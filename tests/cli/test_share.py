@@ -16,6 +16,7 @@ from tests.cli.command import Ers, Said, environment
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.test_coming_back import delete_account
 from tests.support import forked
+from tests.support.authenticator import with_second_factor
 from tests.support.eventually import eventually
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy
@@ -269,8 +270,14 @@ def test_who_deletes_the_account_with_its_password_leaves_by_a_signed_entry(two:
     kept = two.as_ada()("user", "delete", "--yes")
     assert (kept.code, "you are the only owner" in kept.out) == (4, True)
 
+    app = with_second_factor(two.running, two.grace)
     ers = two.as_grace()
-    said = ers.done("user", "delete", "--yes").out
+    ers.unset("ERS_EMAIL")
+    wrong = ers("user", "delete", "--yes", typed=f"{app.stale()}\n")
+    assert (wrong.code, set(two.people())) == (2, {two.ada.email, two.grace.email})
+    ers = two.as_grace()
+    ers.unset("ERS_EMAIL")
+    said = ers.done("user", "delete", "--yes", typed=f"{app.code()}\n").out
     for told in (
         f"You leave {two.slug}.",
         "your address stays readable",

@@ -15,6 +15,7 @@ import pytest
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.test_coming_back import delete_account
 from tests.support import forked
+from tests.support.authenticator import with_second_factor
 from tests.support.front import Asked, Reply, running_front
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import running_proxy
@@ -235,8 +236,14 @@ def test_a_visitor_deletes_the_account_and_leaves_the_signed_list(
     assert refused.status == 400
     names = {person["name"] for person in people(service, ada.account)["people"]}
     assert grace.account.email in names, "a wrong password leaves nothing"
+    app = with_second_factor(service, grace.account)
+    given = {"password": grace.account.password}
+    assert grace.browser.visit(path, **given).status == 400
+    assert grace.browser.visit(path, code=app.stale(), **given).status == 400
+    names = {person["name"] for person in people(service, ada.account)["people"]}
+    assert grace.account.email in names, "a wrong code leaves nothing"
 
-    done = said(grace.browser.visit(path, password=grace.account.password))
+    done = said(grace.browser.visit(path, code=app.code(), **given))
     assert "Your account is deleted" in done
     listed = people(service, ada.account)["people"]
     assert {person["name"] for person in listed} == {ada.account.email}

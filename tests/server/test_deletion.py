@@ -87,6 +87,22 @@ def test_it_takes_the_password_and_a_code_and_no_token(api: Api, account: Accoun
     assert delete(account, code=app.code()).status == 200
 
 
+@pytest.mark.both_databases
+@pytest.mark.parametrize("way", ["app", "recovery"])
+def test_a_deletion_that_is_refused_uses_no_code_up(
+    account: Account, owner: Account, way: str
+) -> None:
+    membership = join(owner, account)
+    app, codes = add(owner)
+    code = app.code() if way == "app" else codes[0]
+    for _ in range(2):
+        refused = delete(owner, code=code)
+        assert (refused.status, refused.code) == (409, "last_owner")
+    assert delete(owner, code=app.stale()).flaws() == {"/code": "wrong_code"}
+    assert owner.call("PATCH", membership, {"role": "owner"}).status == 200
+    assert delete(owner, code=code).status == 200
+
+
 def test_nothing_personal_is_left_in_the_database(tmp_path: Any) -> None:
     with running_api(tmp_path) as api:
         account, owner = api.new_account(), api.new_account()

@@ -6,6 +6,8 @@ import time
 
 import pyotp
 
+from tests.support.service import Account, Service, call
+
 _STEP = 30
 
 
@@ -25,3 +27,14 @@ class Authenticator:
     def stale(self) -> str:
         """A code of an hour ago, which is none that :meth:`code` gives."""
         return self._totp.at(int(time.time()) - 3600)
+
+
+def with_second_factor(service: Service, account: Account) -> Authenticator:
+    """Give the account a second factor."""
+    given = {"email": account.email, "password": account.password}
+    token = call("POST", f"{service.base_url}/api/token/", given).json()["access"]
+    url, bearer = f"{service.base_url}/api/accounts/second-factor/", f"Bearer {token}"
+    made = call("POST", url, {"password": account.password}, auth=bearer)
+    app = Authenticator(made.json()["key"])
+    assert call("POST", f"{url}confirm/", {"code": app.code()}, auth=bearer).status == 200
+    return app

@@ -15,7 +15,7 @@ from encrypted_records.model.credentials import (
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.keyrings.holder import Attempts
 from tests.proxy.access.people import Person, code_of
-from tests.support.authenticator import Authenticator
+from tests.support.authenticator import with_second_factor
 from tests.support.front import Front
 from tests.support.proxies import running_proxy
 from tests.support.service import Answer, Service, call
@@ -127,9 +127,7 @@ def test_a_password_proves_nothing_without_the_code_of_a_second_factor(
         credentials = {"email": ada.account.email, **password}
         token = call("POST", f"{service.base_url}/api/token/", credentials).json()["access"]
         bearer = f"Bearer {token}"
-        url = f"{service.base_url}/api/accounts/second-factor/"
-        app = Authenticator(call("POST", url, password, auth=bearer).json()["key"])
-        assert call("POST", f"{url}confirm/", {"code": app.code()}, auth=bearer).status == 200
+        app = with_second_factor(service, ada.account)
 
         def backup(proof: dict[str, str]) -> Answer:
             url = f"{proxy.url}/api/keyring/backup/"

@@ -179,7 +179,7 @@ class ProxyClient(
         """Delete the account: it leaves its organizations, by an entry that the proxy signs if
         there is a roster, and then its address, names, password, logins and tokens are deleted.
 
-        The password is checked before the account leaves any organization.
+        Password and code are checked before the account leaves any organization.
 
         Args:
             code: called for a code of the account's second factor, if it has one.
@@ -192,22 +192,23 @@ class ProxyClient(
             ErsError: the proxy cannot sign that the account leaves; nothing was deleted.
         """
         body: dict[str, Any] = {"password": password, "unsigned": unsigned}
-        try:
-            await self._ask("POST", "/api/accounts/delete/", body)
-        except (BadInput, Conflict) as error:
-            reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
-            needs_code = "second_factor_required" in reasons
-            if (needs_code and code is None) or not (needs_code or "in_roster" in reasons):
-                raise
-        else:
-            return
+        while True:
+            try:
+                await self._ask("POST", "/api/accounts/delete/", body)
+            except (BadInput, Conflict) as error:
+                reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
+                if "in_roster" in reasons:
+                    break
+                if "second_factor_required" not in reasons or code is None or "code" in body:
+                    raise
+                body["code"] = code()
+            else:
+                return
         deletion = await self.deletion()
         if not unsigned and not deletion.obstacles:
             for organization in deletion.organizations:
                 if organization.signed:
                     await self._leave(organization.organization)
-        if needs_code and code is not None:
-            body["code"] = code()
         await self._ask("POST", "/api/accounts/delete/", body)
 
     async def _leave(self, organization: str) -> None:

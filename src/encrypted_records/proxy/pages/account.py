@@ -277,15 +277,13 @@ async def delete_account(visit: Visit) -> Response:
 async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> None:
     unsigned = visit.text("unsigned") == "yes"
     body: dict[str, object] = {"password": visit.text("password"), "unsigned": unsigned}
+    if code := visit.text("code"):
+        body["code"] = code
     path = "/api/accounts/delete/"
     try:
         await visit.ask_as_session(path, body)
     except ErsError as error:
-        # The password is right: these errors come after the password check.
-        reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
-        if not reasons & {"in_roster", "second_factor_required"}:
-            raise
-        if "second_factor_required" in reasons and not visit.text("code"):
+        if error.reason != "in_roster":  # which comes after the check of password and code
             raise
     else:
         return
@@ -293,7 +291,7 @@ async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> N
     for organization in organizations:
         if organization["signed"] and not unsigned and not obstacles:
             await _leave(visit, organization["organization"])
-    await visit.ask_as_session(path, {**body, "code": visit.text("code")})
+    await visit.ask_as_session(path, body)
 
 
 async def _leave(visit: Visit, organization: str) -> None:

@@ -30,6 +30,7 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import transaction
+from django.db.models import F
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 from rest_framework import serializers
@@ -164,6 +165,15 @@ def _demand_code(user: User, code: str) -> None:
             _take_code(user, code)
         elif not user.recovery_codes.filter(pk=_recovery_digest(code)).delete()[0]:
             raise _wrong_code()
+
+
+def give_code_back(user: User, code: str) -> None:
+    """Let a code that :func:`check_password` has just accepted be used once more, because its
+    change was refused."""
+    if code.strip().isdigit():
+        SecondFactor.objects.filter(user=user).update(step=F("step") - 1)
+    elif code:
+        RecoveryCode.objects.get_or_create(digest=_recovery_digest(code), user=user)
 
 
 def renew_recovery_codes(user: User) -> list[str]:

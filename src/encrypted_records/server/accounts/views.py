@@ -22,7 +22,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records import __version__
-from encrypted_records.errors import BadInput, Flaw, NotAuthenticated
+from encrypted_records.errors import BadInput, Conflict, Flaw, NotAuthenticated
 from encrypted_records.model import ids, resources
 from encrypted_records.model.texts import normalized
 from encrypted_records.server import permissions, sql
@@ -302,7 +302,12 @@ class DeleteAccount(APIView):
     def post(self, request: Request) -> Response:
         """Delete it; logins and tokens end at once."""
         user, data = _confirm_owner(request, DeleteAccountSerializer)
-        registration.delete_account(user, unsigned=data["unsigned"])
+        try:
+            registration.delete_account(user, unsigned=data["unsigned"])
+        except Conflict:
+            if user.has_second_factor:  # the account leaves its organizations, and asks again
+                passwords.give_code_back(user, data["code"])
+            raise
         return Response(resources.DetailResource("The account is deleted."))
 
 
