@@ -143,6 +143,21 @@ def test_parquet_has_exact_types_and_of_a_statement_that_fails_is_no_whole_file(
 
 
 @pytest.mark.usefixtures("ers")
+def test_a_prompt_describes_no_table_that_was_deleted(running: Service, account: Account) -> None:
+    with Client(running.proxy_url, email=account.email, password=account.password) as client:
+        made = client.create_dataset("Passing", slug="passing")
+        schema = made.create_schema("Shifts", SHIFTS, slug="shifts")
+        with at_terminal(dict(os.environ), "sql", "--dataset", "passing") as terminal:
+            terminal.answer("=> ", "\\d shifts")
+            terminal.expect("VARCHAR")
+            schema.delete()
+            terminal.answer("=> ", "\\d shifts")
+            terminal.expect("there is no table shifts")
+            terminal.answer("=> ", "\\q")
+            assert terminal.end() == 0
+
+
+@pytest.mark.usefixtures("ers")
 def test_a_prompt_lists_tables_runs_statements_and_goes_on_after_errors(people: str) -> None:
     with at_terminal(dict(os.environ), "sql", "--dataset", people) as terminal:
         terminal.answer("=> ", "\\dt")

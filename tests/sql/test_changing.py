@@ -97,3 +97,4 @@ def test_a_table_that_is_gone_is_unknown(proxy: MakeClient, dataset: Dataset) ->
         answers(proxy, asked, lambda: schema.delete(cascade=True), asked)
     assert caught.value.sqlstate == "42P01"
     assert "gone" not in caught.value.hint
+    assert not caught.value.from_api  # agents are told nothing that the API says

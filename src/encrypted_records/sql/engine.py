@@ -287,8 +287,11 @@ class Engine(Closing):
         scans = await self._planned(run, statement, parameters)
         try:
             await self._bring(run, scans)
+            outdated = False
         except (TableChanged, InvalidQuery, NotFound):
             # A definition changed after the catalogue was read, or a table was deleted.
+            outdated = True
+        if outdated:  # outside the except: errors of planning are not the API's
             await run.drop_columns()
             await run.wait(self.refresh())
             scans = await self._planned(run, statement, parameters)

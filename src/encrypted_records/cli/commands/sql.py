@@ -282,18 +282,16 @@ class _SqlShell:
 
     async def _command(self, engine: Engine, words: list[str]) -> None:
         match words:
-            case ["\\dt"] | ["\\d"]:
+            case ["\\dt"] | ["\\d"] | ["\\d", _]:
                 await engine.refresh()
-                await self._list(engine, None)
-            case ["\\d", name]:
-                await self._list(engine, name)
+                await self._list(engine, *words[1:])
             case ["\\timing"]:
                 self._timing = not self._timing
                 say(f"timing is {'on' if self._timing else 'off'}")
             case _:
                 say(_HELP)
 
-    async def _list(self, engine: Engine, name: str | None) -> None:
+    async def _list(self, engine: Engine, name: str | None = None) -> None:
         from encrypted_records.sql import rendering  # noqa: PLC0415 - optional, slow to import
 
         if name is None:
