@@ -18,6 +18,7 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 import msgspec
+from django.apps import apps
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
@@ -26,7 +27,6 @@ from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
 from encrypted_records.server.db.statements import as_driver_has_it, execute, fetch
-from encrypted_records.server.records.models import ClockMark
 
 # Rows of tables whose key has two numbers, by key: in bounded statements, with plans that do not
 # read a whole table.
@@ -150,7 +150,7 @@ class _CertainClock:
     """
 
     def __init__(self) -> None:
-        self._mark: ClockMark | None = None
+        self._mark: Any = None
         #: when this process last looked, and last wrote the mark, by the elapsed time
         self._looked = self._written = 0.0
 
@@ -159,7 +159,9 @@ class _CertainClock:
         wall = timezone.now().timestamp()
         if starts := self._mark is None:
             first = {"certain": wall, "seen": wall}
-            self._mark, _ = ClockMark.objects.get_or_create(id=1, defaults=first)
+            # By its name: the statements of this module are used without Django's models, too.
+            marks = apps.get_model("records", "ClockMark").objects
+            self._mark, _ = marks.get_or_create(id=1, defaults=first)
             ran, passed = 0.0, min(max(wall - self._mark.seen, 0.0), _DAY_SECONDS)
         else:
             ran = passed = elapsed - self._looked
