@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.support.erasures import MOST_SECONDS, seen_through
 from tests.support.eventually import eventually
 from tests.support.page_visits import logged_in
 from tests.support.proxies import running_proxy
+from tests.support.second_proxy import with_keyrings
 from tests.support.service import Service, call
 from tests.support.store import Store, new_store
 
@@ -154,7 +154,7 @@ def test_a_proxy_that_deletes_a_schema_keeps_no_copy_of_its_records(
         files = [one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()]
         return {row for row in rows if any(row in data for data in files)}
 
-    shutil.copytree(store.service.data_dir / "proxy", tmp_path / "proxy")
+    with_keyrings(store.service, tmp_path)
     for deletes in (False, True):
         with running_proxy(store.service.base_url, tmp_path) as proxy:
             asked = {"schema": store.schema, "limit": 100}
