@@ -355,7 +355,7 @@ class WriterHead(models.Model):
 
 
 class ClockMark(models.Model):
-    """What is known of the time (:func:`.store.certain_now`), in seconds since 1970; one row."""
+    """The time that has certainly come, in seconds since 1970 (:func:`.store.certain_now`)."""
 
     id = models.BigIntegerField(primary_key=True)
     #: the latest moment that had certainly come, and what the clock said then
