@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from encrypted_records.cli import data_folder
 from encrypted_records.cli.settings import Settings
 from encrypted_records.cli.supervise import operating
 from encrypted_records.errors import Startup
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -190,4 +195,54 @@ def test_a_holder_that_was_killed_holds_nothing(folder: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", script, str(folder)], check=False)
     assert killed.returncode == -9
     with data_folder.hold(folder, "up"):
+        pass
+
+
+def test_a_power_failure_leaves_no_format_or_a_whole_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched, pytest.raises(Startup, match="input/output error"):
+        patched.setattr(os, "fsync", fail)
+        data_folder.prepare(folder)
+    assert not (folder / "format").exists()
+    (folder / "format.new").touch()  # as a power failure leaves it
+    data_folder.prepare(folder)
+    assert (folder / "format").read_text() == "api 2\nproxy 2\n"
+
+
+def test_two_first_starts_at_the_same_moment_prepare_one_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir(parents=True, mode=0o700)
+    real, asked = fcntl.flock, threading.Event()
+
+    def lock(file: int, operation: int) -> None:
+        asked.set()
+        real(file, operation)
+
+    with ThreadPoolExecutor(1) as pool, data_folder.alone_in(folder):
+        monkeypatch.setattr(fcntl, "flock", lock)
+        other = pool.submit(data_folder.prepare, folder)
+        eventually(lambda: asked.is_set() or other.done(), "the other one waits, or is done")
+        assert asked.is_set()
+        (folder / "format").write_text("api 2\nproxy 2\n")
+        (folder / "api").mkdir()
+    other.result()
+
+
+def test_a_folder_whose_file_system_has_no_locks_is_refused_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    data_folder.prepare(folder)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.raises(Startup, match=r"api\.lock cannot be locked: no locks available"),
+        data_folder.hold(folder, "api"),
+    ):
         pass

@@ -47,7 +47,8 @@ def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_own(folder)
-        _check_format(folder, sides)
+        with alone_in(folder):  # both sides may start for the first time at the same moment
+            _check_format(folder, sides)
         _close_to_others(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -79,13 +80,13 @@ def require_own(folder: Path) -> None:
 def _check_format(folder: Path, sides: Collection[str]) -> None:
     marker = folder / "format"
     if not marker.exists():
-        if any(folder.iterdir()):
+        if any(path != draft_of(marker) for path in folder.iterdir()):
             raise Startup(
                 f"{folder} contains files and is not a data folder of this service",
                 hint="name a new or empty folder with --data-dir",
             )
-        with open(marker, "x", opener=for_owner) as file:
-            file.write("".join(f"{side} {number}\n" for side, number in FORMS.items()))
+        content = "".join(f"{side} {number}\n" for side, number in FORMS.items())
+        replace_file(marker, content.encode())
         return
     forms = _forms(marker.read_text(errors="replace"))
     if forms is None:
@@ -149,6 +150,51 @@ def for_owner(path: str, flags: int) -> int:
 
 
 @contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Other processes that call this for the folder wait until the block ends, unless its file
+    system locks no folders, such as NFS.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def draft_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file only for its owner, completely or not at all, even if this process is killed or
+    the power fails. The caller holds a lock.
+    """
+    draft = draft_of(path)
+    draft.unlink(missing_ok=True)
+    try:
+        with open(draft, "xb", opener=for_owner) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        with suppress(OSError):  # some file systems of a network sync no folders
+            sync(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Flush a file or folder to disk, so that it survives a power failure."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def hold(folder: Path, role: str, *, wait: bool = True) -> Iterator[None]:
     """Hold the folder as the only ``role`` (up, api or proxy) while the block runs.
 
@@ -158,7 +204,7 @@ def hold(folder: Path, role: str, *, wait: bool = True) -> Iterator[None]:
         wait: wait for ENDING_SECONDS if another process holds it, because that may be about to end.
 
     Raises:
-        Startup: another process holds it.
+        Startup: another process holds it, or its file system has no locks.
     """
     path = folder / f"{role}.lock"
     with open(path, "a+", opener=for_owner) as file:
@@ -192,6 +238,11 @@ def _take(file: IO[str]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise Startup(
+            f"{file.name} cannot be locked: {(error.strerror or str(error)).lower()}",
+            hint="name a folder on a disk of this machine with --data-dir",
+        ) from None
     return True
 
 

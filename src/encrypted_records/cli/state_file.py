@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
-import os
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import platformdirs
 
-from encrypted_records.cli.data_folder import for_owner
+from encrypted_records.cli.data_folder import for_owner, replace_file
 from encrypted_records.cli.settings import APP
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import credentials
@@ -82,23 +81,12 @@ class StateFile(Generic[Kept]):
         with self.lock_file("put") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept = {**self.read(), key: value}
-            self._write({name: value for name, value in kept.items() if value is not None})
+            if left := {name: value for name, value in kept.items() if value is not None}:
+                replace_file(self.path, msgspec.json.encode(left))
+            else:
+                self.path.unlink(missing_ok=True)
 
     def lock_file(self, purpose: str) -> IO[str]:
         """An open file for locking; closing it releases the lock."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open(self.path.with_suffix(f".{purpose}.lock"), "a", opener=for_owner)
-
-    def _write(self, kept: dict[str, Kept]) -> None:
-        if not kept:
-            self.path.unlink(missing_ok=True)
-            return
-        # Written under another name and renamed, so that a killed command leaves the old file
-        # intact.
-        draft = self.path.with_suffix(".new")
-        draft.unlink(missing_ok=True)
-        with open(draft, "xb", opener=for_owner) as file:
-            file.write(msgspec.json.encode(kept))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
