@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import secrets
 import stat
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomlkit
 
+from encrypted_records.cli import settings
 from tests.cli.command import Ers
+from tests.support.eventually import eventually
 from tests.support.service import Service
 
 DEFINITION = json.dumps(
@@ -140,3 +147,31 @@ def test_a_broken_config_file_is_named_and_not_written_over(
         said = ers(*command)
         assert (said.code, says in said.err, str(configured) in said.err) == (2, True, True)
     assert configured.read_text() == text
+
+
+def test_two_commands_that_change_the_file_at_once_both_change_it(
+    configured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = fcntl.flock, threading.Event()
+
+    def lock(file: int, operation: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            asked.set()
+        real(file, operation)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def overtaken(document: Any) -> str:
+            """The other one comes when this one has read the file and not written it yet."""
+            monkeypatch.setattr(tomlkit, "dumps", dumps)
+            other.append(pool.submit(settings.change_profile, "default", "output", "csv"))
+            eventually(lambda: asked.is_set() or other[0].done(), "the other one waits, or is done")
+            return dumps(document)
+
+        other: list[Future[None]] = []
+        dumps = tomlkit.dumps
+        monkeypatch.setattr(fcntl, "flock", lock)
+        monkeypatch.setattr(tomlkit, "dumps", overtaken)
+        settings.change_profile("default", "dataset", "clinic")
+        other[0].result()
+    assert settings.read_profiles() == {"default": {"dataset": "clinic", "output": "csv"}}

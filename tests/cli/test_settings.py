@@ -20,6 +20,7 @@ from encrypted_records.cli.settings import (
     variable,
     without_password,
 )
+from encrypted_records.cli.supervise import supervisor
 from encrypted_records.errors import InvalidSetting
 
 Resolve = Callable[..., Settings]
@@ -212,3 +213,12 @@ def test_a_listener_is_named_by_an_address_that_reaches_it(host: str, url: str) 
 def test_a_shown_url_has_no_password() -> None:
     shown = without_password("postgresql://ers:hunter2@db.example:5432/ers?password=hunter2")
     assert shown == "postgresql://db.example:5432/ers"
+    for unescaped in ("smtp://ada:12/hunter@mail.example", "smtp://ada:12#hunter@mail.example"):
+        assert without_password(unescaped) == "smtp://..."
+
+
+def test_no_side_gets_the_credentials_of_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ERS_DEVICE", "ERS_PASSWORD", "ERS_SERVICE", "ERS_TOKEN"):
+        monkeypatch.setenv(name, "violet")
+    for side in ("api", "proxy"):
+        assert "violet" not in supervisor.environment(Settings(), side).values()

@@ -34,7 +34,7 @@ import click
 import platformdirs
 from click.core import ParameterSource
 
-from encrypted_records.cli.data_folder import for_owner
+from encrypted_records.cli.data_folder import alone_in, replace_file
 from encrypted_records.errors import InvalidSetting, NotFound
 
 APP = "encrypted-records"
@@ -286,6 +286,8 @@ def url_of(host: str, port: int) -> str:
 def without_password(url: str) -> str:
     """The part of a URL that may be shown: no user, password or query."""
     parts = urlsplit(url)
+    if "@" in f"{parts.path}{parts.fragment}":
+        return f"{parts.scheme}://..."  # of a password with a / or #, which is not escaped
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
@@ -538,41 +540,30 @@ def change_profile(name: str, key: str, value: str | None) -> None:
     """
     import tomlkit  # noqa: PLC0415 - only this writes
 
-    read_profiles()  # report an invalid file instead of overwriting it
     path = config_path().resolve()
     try:
-        document = tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
-        profiles = document.setdefault(PROFILES, tomlkit.table(is_super_table=True))
-        profile = profiles.setdefault(name, tomlkit.table())
-        if value is None:
-            profile.pop(key, None)
-            if not profile:
-                del profiles[name]
-            if not profiles:
-                del document[PROFILES]
-        else:
-            profile[key] = value
-        text = tomlkit.dumps(document)
-        tomllib.loads(text)
-        _write(path, text)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with alone_in(path.parent):
+            read_profiles()  # report an invalid file instead of overwriting it
+            document = tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
+            profiles = document.setdefault(PROFILES, tomlkit.table(is_super_table=True))
+            profile = profiles.setdefault(name, tomlkit.table())
+            if value is None:
+                profile.pop(key, None)
+                if not profile:
+                    del profiles[name]
+                if not profiles:
+                    del document[PROFILES]
+            else:
+                profile[key] = value
+            text = tomlkit.dumps(document)
+            tomllib.loads(text)
+            if path.exists() and not path.is_file():
+                raise InvalidSetting(
+                    f"{path} is not a file that can be written",
+                    hint="name another one with ERS_CONFIG",
+                )
+            replace_file(path, text.encode())
     except OSError as error:
         reason = (error.strerror or "it fails").lower()
         raise InvalidSetting(f"the config file {path} cannot be written: {reason}") from None
-
-
-def _write(path: Path, text: str) -> None:
-    if path.exists() and not path.is_file():
-        raise InvalidSetting(
-            f"{path} is not a file that can be written", hint="name another one with ERS_CONFIG"
-        )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Written under another name and renamed, so that a killed command leaves the old file intact.
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        with open(draft, "x", encoding="utf-8", opener=for_owner) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -50,7 +50,7 @@ _OF_THE_PROXY_ALONE = (
     *("ERS_KEYRING_", "ERS_VAULT_", "ERS_AWS_KMS_", "ERS_GOOGLE_KMS_", "ERS_AZURE_", "ERS_PKCS11_"),
 )
 #: Variables of clients, which a side does not use.
-_OF_CLIENTS = ("ERS_DEVICE", "ERS_EMAIL", "ERS_PASSWORD")
+_OF_CLIENTS = ("ERS_DEVICE", "ERS_EMAIL", "ERS_PASSWORD", "ERS_SERVICE", "ERS_TOKEN")
 #: Variables for a child proxy: that the API next to it belongs to the same user, and the secret of
 #: the only command that it serves.
 _OWN_API, _INLINE_SECRET = "ERS_BESIDE_OWN_API", "ERS_INLINE_SECRET"
