@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import itertools
 import json
 import os
@@ -18,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records.cli.supervise.backup import whole_or_nothing
+from encrypted_records.errors import Conflict
 from tests.cli.command import Said, run_here
 from tests.support import forked, jobs
 from tests.support.eventually import eventually
@@ -278,3 +282,24 @@ def test_a_folder_without_its_objects_is_not_backed_up_and_the_reason_named(
     assert "is not in api/objects/ of the data folder" in said.err
     assert "name it with --bulk-url" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_second_command_for_a_folder_that_is_being_made_leaves_it_alone(tmp_path: Path) -> None:
+    with whole_or_nothing(tmp_path / "to") as partial:
+        (partial / "copied").touch()
+        with pytest.raises(Conflict, match="another process"), whole_or_nothing(tmp_path / "to"):
+            pass
+        assert (partial / "copied").exists()
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["copied"]
+
+
+def test_a_folder_is_made_where_the_file_system_locks_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: int, _operation: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")  # as NFS says it
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with whole_or_nothing(tmp_path / "to") as partial:
+        (partial / "copied").touch()
+    assert (tmp_path / "to" / "copied").exists()

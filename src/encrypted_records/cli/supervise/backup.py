@@ -38,6 +38,7 @@ from urllib.parse import quote
 import msgspec
 
 from encrypted_records import __version__, errors
+from encrypted_records.cli.data_folder import for_owner, sync
 from encrypted_records.cli.settings import Settings
 
 #: Suffix of a folder that is not complete yet.
@@ -107,14 +108,17 @@ def _alone(partial: Path) -> Iterator[None]:
     partial.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise errors.Conflict(
-                f"another process is making {partial}",
-                code="folder_taken",
-                hint="wait until it has ended",
-            ) from None
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)  # the folder is the other process's work, and stays
+        raise errors.Conflict(
+            f"another process is making {partial}",
+            code="folder_taken",
+            hint="wait until it has ended",
+        ) from None
+    except OSError:
+        pass  # NFS and SMB lock no folders
+    try:
         (partial / _MARK).touch(mode=0o600)
         for path in partial.iterdir():
             if path.name != _MARK:
@@ -135,7 +139,7 @@ def copy(source: Path | BinaryIO, target: Path) -> CopiedFile:
             return copy(stream, target)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     hashed, size = hashlib.sha256(), 0
-    with open(target, "xb", opener=_for_owner) as copied:
+    with open(target, "xb", opener=for_owner) as copied:
         while piece := source.read(_PIECE):
             hashed.update(piece)
             size += len(piece)
@@ -151,22 +155,9 @@ def digest(path: Path) -> CopiedFile:
         return CopiedFile(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
 
 
-def sync(path: Path) -> None:
-    """Flush a file or folder to disk, so that it survives a power failure."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sync_folders(top: Path) -> None:
     for folder, _, _ in os.walk(top, topdown=False):
         sync(Path(folder))
-
-
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 @contextmanager
