@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.jobs import JobProgress
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.transport import Transport
-from encrypted_records.errors import NotFound, ProxyUnreachable
+from encrypted_records.errors import InvalidSetting, NotFound, ProxyUnreachable
 from tests.support.cutting import breaking_way
 from tests.support.service import Account, Service
 from tests.support.store import Store, new_schema
@@ -215,3 +216,37 @@ def test_an_upload_that_is_not_there_is_not_found(store: Store, file: Path) -> N
 
     with pytest.raises(NotFound):
         asyncio.run(ask())
+
+
+def test_a_file_that_changes_in_the_middle_of_a_request_is_refused(
+    store: Store, file: Path
+) -> None:
+    os.utime(file, ns=(0, 0))  # clocks of files are coarse
+    opened = LocalFile(file)
+    at_once = replace(SMALL, request_bytes=64 << 20, upload_pauses=(0.0,))
+
+    def change(offset: int) -> None:
+        if 0 < offset <= 1 << 20:
+            with file.open("r+b") as written:
+                written.seek(-10, os.SEEK_END)
+                written.write(b"y" * 9)
+
+    async def upload() -> None:
+        async with client(store, limits=at_once) as direct:
+            begun, _ = await direct.begin_upload(opened, "text/csv", schema=store.schema_id)
+            with pytest.raises(InvalidSetting, match="was changed while it was sent"):
+                await direct.send_upload(begun, opened, on_offset=change)
+            await direct.abandon_upload(begun)
+
+    asyncio.run(upload())
+    assert store.everything() == []
+
+
+def test_a_file_that_changes_while_it_is_read_ends_without_its_last_piece(file: Path) -> None:
+    os.utime(file, ns=(0, 0))
+    pieces = LocalFile(file).pieces()
+    next(pieces)
+    with file.open("ab") as written:
+        written.write(b"late")
+    with pytest.raises(InvalidSetting, match="was changed while it was sent"):
+        list(pieces)

@@ -239,6 +239,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
             is_complete = True
         process.stdout.close()  # else it would block on writing while nothing is read
         _require_read(file.path, process.wait(), is_complete=is_complete)
+        file.require_unchanged()
     finally:
         process.kill()
         process.wait()

@@ -118,13 +118,15 @@ class LocalFile:
         """All of its bytes, readable once.
 
         Raises:
-            InvalidSetting: it cannot be read any further.
+            InvalidSetting: it cannot be read any further, or was changed since it was opened.
         """
         if self.start:
             yield self.start
         with reading(self.path):
             while piece := self._file.read(_PIECE_BYTES):
                 yield piece
+        if self.size is not None:
+            self.require_unchanged()
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Bytes of a regular file at any offset.
@@ -134,6 +136,7 @@ class LocalFile:
         """
         with reading(self.path):
             piece = os.pread(self._file.fileno(), size, offset)
+        self.require_unchanged()
         if not piece:
             self._refuse_change()
         return piece
