@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import sys
@@ -633,3 +634,12 @@ def test_files_follow_a_schema_that_gains_and_loses_fields(
         {"name": "Edsger", "phone": "0002"},
         {"name": "Grace", "phone": "0001"},
     ]
+
+
+def test_a_file_whose_name_is_not_utf_8_is_stored(ers: Ers, dataset: str, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv"))
+    path.write_text("name\nAda\n")
+    ers.done("import", path, "--dataset", dataset, "--yes")
+    (made,) = ers.done("schema", "list", "--dataset", dataset).lines
+    assert made["name"] == "caf\\xe9"
+    assert stored(ers, f"{dataset}/{made['slug']}") == [{"name": "Ada"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import re
 import signal
@@ -244,3 +245,12 @@ def test_a_bug_is_shown_for_a_report_without_what_it_quotes(
     # What follows the name of an error is its text; the line of the program stands there as well.
     assert "KeyError: " not in shown
     assert "KeyError('" not in shown
+
+
+def test_a_name_of_bytes_that_are_no_utf_8_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", out)
+    terminal.open_streams()
+    terminal.say(os.fsdecode(b"caf\xe9"))
+    assert out.buffer.getvalue() == b"caf\xe9\n"
+    assert printable(os.fsdecode(b"caf\xe9")) == "caf\\udce9"

@@ -332,6 +332,8 @@ def open_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may have any bytes
+        sys.stdout.reconfigure(errors="surrogateescape")
 
 
 def drop_unwritten() -> None:
@@ -397,7 +399,7 @@ def _escaped(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:

@@ -370,7 +370,7 @@ class ColumnFile(SourceTable):
         #: read several times, but opened once, so that all reads see the same rows
         self._file = LocalFile(Path(path))
         next(batches_of(self._file), None)  # raises an error if the file is unreadable
-        self.name = Path(path).stem
+        self.name = self._file.path.stem
         self.group = "Imported files"
         #: the number of the next row, and the iterator that reads from there
         self._reading: tuple[int, Iterator[Row]] | None = None

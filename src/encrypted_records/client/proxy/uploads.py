@@ -74,6 +74,8 @@ class LocalFile:
                 self._size = status.st_size if stat.S_ISREG(status.st_mode) else 0
                 self._changed = status.st_mtime_ns
             self.start = self._file.read(END_BYTES)
+        # From here on it is a name, which JSON and headers contain.
+        self.path = _in_utf8(path)
         self.size = self._size or None
 
     def __enter__(self) -> Self:
@@ -91,7 +93,7 @@ class LocalFile:
     @property
     def mark(self) -> str:
         """A mark by which a regular file is recognised; a changed file has another mark."""
-        return f"{self._size} {self._changed} {self.path.resolve()}"
+        return f"{self._size} {self._changed} {_in_utf8(self.path.resolve())}"
 
     @property
     def changed(self) -> int:
@@ -167,6 +169,11 @@ class LocalFile:
         """The open file at its first byte, for a library that seeks."""
         self._file.seek(0)
         return self._file
+
+
+def _in_utf8(path: Path) -> Path:
+    """The path, with an escape for each byte that is not UTF-8."""
+    return Path(os.fsencode(path).decode(errors="backslashreplace"))
 
 
 @contextmanager
