@@ -8,6 +8,7 @@ import io
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -245,6 +246,22 @@ def test_a_bug_is_shown_for_a_report_without_what_it_quotes(
     # What follows the name of an error is its text; the line of the program stands there as well.
     assert "KeyError: " not in shown
     assert "KeyError('" not in shown
+
+
+def test_a_file_that_a_result_replaces_keeps_its_permissions_and_its_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    kept, link = tmp_path / "kept.csv", tmp_path / "link.csv"
+    kept.touch()
+    kept.chmod(0o600)
+    link.symlink_to(kept)
+    with open_result(str(link)) as out:
+        out.write(b"new")
+    assert (link.is_symlink(), kept.read_bytes()) == (True, b"new")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert synced == [kept.stat().st_ino]  # a power failure leaves no empty file of this name
 
 
 def test_a_name_of_bytes_that_are_no_utf_8_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:

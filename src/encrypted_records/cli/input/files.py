@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
@@ -247,7 +250,7 @@ def _first(pieces: Iterator[bytes], size: int) -> bytes:
 @contextmanager
 def open_result(path: str | None) -> Iterator[IO[bytes]]:
     """Open the destination of a result: standard output, a pipe, or a file that appears only when
-    it is complete.
+    it is complete, even if the power fails. A file that it replaces keeps its permissions.
 
     Raises:
         InvalidSetting: the file cannot be written.
@@ -271,9 +274,11 @@ def open_result(path: str | None) -> Iterator[IO[bytes]]:
         except OSError as error:
             raise cannot_write(path, error) from None
         return
-    draft = Path(f"{path}.part")
+    target = Path(path).resolve()
+    draft = target.with_name(f"{target.name}.part")
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
     try:
-        file = draft.open("xb")
+        file = open(draft, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115 # closed below
     except FileExistsError:
         hint = f"if no other export is running, delete {draft}"
         raise InvalidSetting(f"another export to {path} is running", hint=hint) from None
@@ -282,7 +287,9 @@ def open_result(path: str | None) -> Iterator[IO[bytes]]:
     try:
         with file:
             yield file
-        draft.replace(path)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
     except OSError as error:
         raise cannot_write(path, error) from None
     finally:
