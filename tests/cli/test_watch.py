@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from encrypted_records.cli.commands import changes
 from tests.cli.command import Ers, Said
 from tests.cli.test_record import DEFINITION, create_schema
 
@@ -78,3 +81,15 @@ def test_a_cursor_that_cannot_go_on_fails_with_a_hint_or_begins_again(
     said = ers.done(*watch, "--restart")
     assert told(said) == [("restart", ""), ("upsert", "Ada"), ("current", "")]
     assert kept.read_text().strip() == said.lines[-1]["cursor"]
+
+
+def test_lines_in_a_file_are_on_disk_before_the_cursor_behind_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    cursor = tmp_path / "cursor"
+    with (tmp_path / "lines").open("w") as lines:
+        monkeypatch.setattr(sys, "stdout", lines)
+        changes._KeptCursor(None, cursor).move("next")
+    assert synced == [(tmp_path / "lines").stat().st_ino, cursor.stat().st_ino]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +27,8 @@ from encrypted_records.model import strict_json
 
 #: Between two attempts while the proxy is away, in seconds.
 _RETRY_SECONDS = 5.0
+#: Errors of syncing a pipe, a terminal, or output that is not of the system.
+_NOT_SYNCED = (None, errno.EINVAL, errno.ENOTSUP)
 
 
 @click.command(short_help="Follow the changes of a schema's records.")
@@ -114,6 +118,12 @@ class _KeptCursor:
         if cursor is None:
             self._file.unlink(missing_ok=True)
             return
+        # Otherwise a power failure could leave the cursor and not the lines before it.
+        try:
+            os.fsync(sys.stdout.fileno())
+        except OSError as error:
+            if error.errno not in _NOT_SYNCED:
+                raise
         new = self._file.with_name(self._file.name + ".new")
         with new.open("w", encoding="ascii") as out:
             out.write(cursor + "\n")
