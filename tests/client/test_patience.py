@@ -569,3 +569,19 @@ def test_an_answer_that_breaks_off_gives_the_reason_or_where_to_find_it(
     error = asyncio.run(check())
     assert type(error) is kind
     assert ("request 0b57" in error.hint) is (kind is ApiUnreachable)
+
+
+def test_a_redirection_is_no_success() -> None:
+    async def move(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 301 Moved\r\nLocation: https://there/\r\nContent-Length: 0\r\n\r\n")
+
+    async def ask() -> None:
+        async with server(move) as transport:
+            with pytest.raises(ApiFailed, match="301 redirected to another address"):
+                await transport.request("DELETE", "/api/tokens/x/")
+            with pytest.raises(ApiFailed, match="301 redirected to another address"):
+                async with transport.stream("POST", "/api/records/export/"):
+                    pass
+
+    asyncio.run(ask())

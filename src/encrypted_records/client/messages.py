@@ -127,12 +127,12 @@ class Response:
             raise ApiFailed("the answer was not the JSON that was expected") from None
 
     def check(self) -> Self:
-        """This response, if it is not an error.
+        """This response, if it is neither an error nor a redirection, which is never followed.
 
         Raises:
             ErsError: the error that its problem document names.
         """
-        if self.status < 400:
+        if self.status < 300:
             return self
         raise problem.to_error(self.status, self.body, self.retry_after, from_api=self.from_api)
 

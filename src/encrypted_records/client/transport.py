@@ -402,7 +402,7 @@ class Transport(Closing):
 
         answer = await self.send_prepared(path, send, headers)
         async with answer:
-            if answer.status >= 400:
+            if answer.status >= 300:
                 with self._ours():
                     body = await answer.read()
                 Response(answer.status, answer.headers, body).check()

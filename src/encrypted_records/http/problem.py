@@ -51,6 +51,7 @@ STATUS: dict[type[ErsError], int] = {
 }
 
 _TITLES = {
+    **dict.fromkeys((301, 302, 303, 307, 308), "Redirected to another address"),
     400: "The request is not valid",
     401: "Credentials are needed",
     403: "Not allowed",
