@@ -7,11 +7,13 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
+from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model import wire
 from tests.server.api import PASSWORD, Account, Answer, Api, basic, running_api
+from tests.server.overtaking import until_one_waits
 from tests.server.rosters import Person, found, put_answer, share, standing
 from tests.server.sessions import NEW_PASSWORD, session_of
 from tests.server.test_organizations import emails, invite, join
@@ -266,3 +268,27 @@ def test_an_account_that_is_deleted_twice_at_once_is_deleted_once(api: Api) -> N
         answers = list(pool.map(lambda _: delete(account).status, range(2)))
     assert 200 in answers
     assert set(answers) <= {200, 400, 401}
+
+
+@pytest.mark.parametrize("way", ["app", "recovery"])
+def test_a_refused_deletion_gives_no_code_back_that_ended_meanwhile(
+    api: Api, account: Account, owner: Account, way: str
+) -> None:
+    join(owner, account)
+    app, codes = add(owner)
+    uid = ids.from_text(owner.call("GET", "/api/users/self/").json()["id"])
+    assert api.database_url is not None
+    code, ended = (app.code(), app.code()) if way == "app" else (codes[0], codes[0])
+    with psycopg.connect(api.database_url) as first, ThreadPoolExecutor(1) as pool:
+        first.execute("SELECT 1 FROM accounts_user WHERE id = %s FOR UPDATE", (uid,))
+        refused = pool.submit(delete, owner, code=code)
+        until_one_waits(api.database_url, refused.done)
+        # As if the app's later code was used, and new recovery codes were made.
+        first.execute("UPDATE second_factor SET step = step + 1 WHERE user_id = %s", (uid,))
+        first.execute("DELETE FROM recovery_code WHERE user_id = %s", (uid,))
+        for number in range(len(codes)):
+            new = hashlib.sha256(b"%d" % number + uid).digest()
+            first.execute("INSERT INTO recovery_code VALUES (%s, %s)", (new, uid))
+        first.commit()
+        assert (refused.result().status, refused.result().code) == (409, "last_owner")
+    assert delete(owner, code=ended).flaws() == {"/code": "wrong_code"}

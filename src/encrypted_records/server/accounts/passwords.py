@@ -30,7 +30,6 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db import transaction
-from django.db.models import F
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 from rest_framework import serializers
@@ -171,9 +170,15 @@ def give_code_back(user: User, code: str) -> None:
     """Let a code that :func:`check_password` has just accepted be used once more, because its
     change was refused."""
     if code.strip().isdigit():
-        SecondFactor.objects.filter(user=user).update(step=F("step") - 1)
-    elif code:
-        RecoveryCode.objects.get_or_create(digest=_recovery_digest(code), user=user)
+        factors = SecondFactor.objects.filter(user=user)
+        for step in (step for factor in factors for step in _steps_of(user, factor, code)):
+            factors.filter(step=step).update(step=step - 1)  # unless a later code was used since
+        return
+    with transaction.atomic():
+        locked = User.objects.select_for_update().get(pk=user.pk)
+        # A full set was made since, and ended this code.
+        if code and locked.has_second_factor and user.recovery_codes.count() < RECOVERY_CODES:
+            RecoveryCode.objects.get_or_create(digest=_recovery_digest(code), user=user)
 
 
 def renew_recovery_codes(user: User) -> list[str]:
@@ -234,16 +239,23 @@ def _take_code(user: User, code: str) -> None:
     factor = SecondFactor.objects.filter(user=user).first()
     if factor is None:
         raise _no_factor()
+    for step in _steps_of(user, factor, code):
+        # A later step than any that is tried was stored by a clock that was ahead.
+        used = (step, int(time.time()) // STEP_SECONDS + 1)
+        unused = SecondFactor.objects.filter(user=user).exclude(step__range=used)
+        if unused.update(step=step):
+            return
+    raise _wrong_code()
+
+
+def _steps_of(user: User, factor: SecondFactor, code: str) -> Iterator[int]:
+    """The steps around now whose code this is."""
     totp = _totp(user, bytes(factor.seed))
     shown = code.strip().encode("utf-8", "surrogatepass")
     now = int(time.time()) // STEP_SECONDS
     for step in (now - 1, now, now + 1):
         if hmac.compare_digest(totp.at(step * STEP_SECONDS).encode(), shown):
-            # A later step than any that is tried was stored by a clock that was ahead.
-            unused = SecondFactor.objects.filter(user=user).exclude(step__range=(step, now + 1))
-            if unused.update(step=step):
-                return
-    raise _wrong_code()
+            yield step
 
 
 def _totp(user: User, seed: bytes) -> pyotp.TOTP:
