@@ -12,9 +12,11 @@ import pytest
 from encrypted_records.crypto.format import WRAP_PASSPHRASE
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import KdfCost, Passphrase, unwrap, wrapping_of
-from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Startup
+from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Startup, Throttled
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy import disk as durable
+from encrypted_records.proxy.keyrings.devices import NEW_KEYRINGS, AccessStore, Enrolment
+from encrypted_records.proxy.keyrings.holder import Holder, Level, Policy
 from encrypted_records.proxy.keyrings.store import Keyrings
 from tests.support.keyrings import holder, keyrings_in
 
@@ -347,3 +349,17 @@ def test_a_keyring_with_all_keys_of_the_present_one_needs_no_leave_to_replace_it
     assert keyrings_in(tmp_path).of(holder(USER)).fingerprint == newer.fingerprint
     with pytest.raises(Conflict):
         keyrings.changes.restore(holder(USER), present, replace=False)
+
+
+def test_a_clock_that_is_set_back_refuses_new_keyrings_for_no_longer_than_an_hour(
+    tmp_path: Path,
+) -> None:
+    clock = iter([4e9] * NEW_KEYRINGS + [2e9])
+    store, policy = AccessStore(tmp_path / "access.sqlite3"), Policy(Level.DEVICE, lone=False)
+    enrolment = Enrolment(store, policy, clock=lambda: next(clock))
+    newcomer = Holder(USER, "", address="192.0.2.1")
+    for _ in range(NEW_KEYRINGS):
+        enrolment.admit_new(newcomer, others=False)
+    with pytest.raises(Throttled) as refused:
+        enrolment.admit_new(newcomer, others=False)
+    assert 0 < (refused.value.retry_after or 0) <= 3601

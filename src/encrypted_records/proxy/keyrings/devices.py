@@ -393,7 +393,7 @@ class Enrolment:
         if holder.newcomer is not None and self.owner_of(holder.newcomer) is not None:
             raise unknown_device()
         if self.policy.level is Level.DEVICE and holder.address:
-            now = self._clock()
+            now = runtime.monotonic()
             with self._lock:
                 made = self._made_from[holder.address]
                 while made and made[0] < now - _NEW_SECONDS:
