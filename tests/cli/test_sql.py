@@ -235,3 +235,13 @@ def test_commands_of_the_document_run(tmp_path: Path) -> None:
 def test_python_of_the_document_runs(running: Service, medical: Account) -> None:
     with Client(running.proxy_url, email=medical.email, password=medical.password) as client:
         exec(documented("python"), {"client": client})
+
+
+def test_cells_for_a_spreadsheet_are_texts_and_numbers_and_no_formulas(
+    ers: Ers, people: str
+) -> None:
+    asked = "SELECT '=1+1' AS a, -0.5::DOUBLE AS b, ['a', '-x'] AS c, NULL AS d"
+    said = ers.done("sql", "-o", "csv", "--safe-cells", asked)
+    assert said.out == '"a","b","c","d"\n"\'=1+1",-0.5,"[""a"",""\'-x""]",\n'
+    refused = ers("sql", "--safe-cells", asked)
+    assert (refused.code, "--safe-cells is for CSV" in refused.err) == (2, True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow
 
+from encrypted_records.model import record_formats, strict_json
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import SqlTable, in_sql
 
@@ -57,6 +58,19 @@ def values_of(column: Any) -> list[Any]:
             code="sql_invalid",
             hint="cast it to VARCHAR",
         ) from None
+
+
+def csv_row(values: Iterable[Any], *, safe: bool) -> bytes:
+    """A line of CSV with JSON values; lists and structures are written as JSON.
+
+    Args:
+        safe: as for :func:`.record_formats.csv_line`.
+    """
+    cells = (
+        strict_json.encode(value).decode() if isinstance(value, list | dict) else value
+        for value in values
+    )
+    return record_formats.csv_line(cells, safe=safe)
 
 
 def plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import logging
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from encrypted_records import logs, runtime
-from encrypted_records.cli.commands.selection import dataset_option
+from encrypted_records.cli.commands.selection import dataset_option, safe_cells_option
 from encrypted_records.cli.login.session import CommandSession, ProxyAddress, connected
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import say, warn
@@ -144,6 +144,7 @@ Ctrl-C cancels a statement, or discards its lines. Statements end with a semicol
     show_default="table on a terminal, else ndjson",
     help="Format of results.",
 )
+@safe_cells_option
 @click.option("--timing", is_flag=True, help="Show how long each statement takes.")
 @listening_options
 @connected(organization=True, login_optional="listen")
@@ -153,6 +154,7 @@ async def sql(
     dataset: str | None,
     file: Path | None,
     form: str | None,
+    safe_cells: bool,
     timing: bool,
     listen: str | None,
     tls_cert: str | None,
@@ -185,8 +187,11 @@ async def sql(
         raise InvalidSetting(
             "Parquet cannot be written to a terminal", hint="add > FILE to the command"
         )
+    if safe_cells and form != "csv":
+        raise click.UsageError("--safe-cells is for CSV: -o csv")
     filters = await session.names.in_organization()
-    shell = _SqlShell(form or ("table" if sys.stdout.isatty() else "ndjson"), timing=timing)
+    form = form or ("table" if sys.stdout.isatty() else "ndjson")
+    shell = _SqlShell(form, safe=safe_cells, timing=timing)
     async with Engine(
         session.client, dataset=dataset, organization=filters.get("organization")
     ) as engine:
@@ -203,8 +208,9 @@ async def sql(
 
 
 class _SqlShell:
-    def __init__(self, form: str, *, timing: bool) -> None:
+    def __init__(self, form: str, *, safe: bool, timing: bool) -> None:
         self._form = form
+        self._safe = safe
         self._timing = timing
 
     async def run(self, engine: Engine, statement: str) -> None:
@@ -234,6 +240,11 @@ class _SqlShell:
                     if most is None or counted <= most:
                         yield row
 
+        if self._safe:
+            say(_safe_line(names))
+            async for row in rows():
+                say(_safe_line(row.values()))
+            return
         await Output(self._form).many(rows(), names, called="rows")
         if most is not None and counted > most:
             warn(f"{counted:,} rows, of which the first {most:,} are shown: -o csv writes all")
@@ -354,6 +365,13 @@ def _interrupts(engine: Engine) -> Iterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def _safe_line(values: Iterable[Any]) -> str:
+    """A line of CSV for spreadsheets."""
+    from encrypted_records.sql.rendering import csv_row  # noqa: PLC0415 - optional, slow to import
+
+    return csv_row(values, safe=True).decode().removesuffix("\r\n")
 
 
 async def _write_parquet(result: StatementResult, names: list[str]) -> None:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from encrypted_records.client.proxy.connection import Named, ShownSchema
 from encrypted_records.errors import ErsError, NotAuthenticated, Overloaded, SqlError
-from encrypted_records.model import record_formats, strict_json
+from encrypted_records.model import strict_json
 from encrypted_records.proxy.http.messages import Download
 from encrypted_records.proxy.pages.formatting import shortened
 from encrypted_records.proxy.pages.page import Visit, file_headers, page
@@ -241,23 +241,15 @@ async def _lines(
     result: StatementResult, stack: AsyncExitStack, *, safe: bool
 ) -> AsyncGenerator[bytes, None]:
     """Lines of CSV; the header comes with the first line, so that most errors precede it."""
-    from encrypted_records.sql.rendering import unique_names, values_of  # noqa: PLC0415 - optional
+    from encrypted_records.sql.rendering import csv_row, unique_names, values_of  # noqa: PLC0415 - optional
 
-    head = record_formats.csv_line(
-        unique_names(column.name for column in result.columns), safe=safe
-    )
+    head = csv_row(unique_names(column.name for column in result.columns), safe=safe)
     async for batch in result.batches():
         values = zip(*map(values_of, batch.columns), strict=True)
-        lines = (record_formats.csv_line(map(_cell, row), safe=safe) for row in values)
-        yield head + b"".join(lines)
+        yield head + b"".join(csv_row(row, safe=safe) for row in values)
         head = b""
     if head:
         yield head
-
-
-def _cell(value: Any) -> Any:
-    """A JSON value as a cell; lists and structures are written as JSON."""
-    return strict_json.encode(value).decode() if isinstance(value, list | dict | float) else value
 
 
 routes = [
