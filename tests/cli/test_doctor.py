@@ -212,3 +212,16 @@ def test_a_condition_that_finds_nothing_is_explained_by_its_comparisons(
     assert (part["comparison"], part["count"]) == ("name contains", 1)
     assert (whole["comparison"], whole["count"]) == ("all of it", 0)
     assert ers("doctor", "--why", asked).code != 0
+
+
+def test_a_folder_that_may_not_be_looked_at_does_not_end_the_checks(
+    ers: Ers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "disk_usage", refuse)
+    found = by_check(ers.done("doctor"))
+    assert found["disk"]["state"] == "warning"
+    assert found["disk"]["found"].endswith("cannot be read: permission denied")
+    assert found["clock"]["state"] == "ok"

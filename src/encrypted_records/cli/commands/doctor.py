@@ -110,9 +110,13 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
 
 def _disk(little: int) -> Finding:
     folder = inline_settings().data_dir
-    if not folder.exists():
+    try:
+        free = shutil.disk_usage(folder).free
+    except FileNotFoundError:
         return Finding("disk", "ok", f"{folder} does not exist: the proxy keeps its data elsewhere")
-    free = shutil.disk_usage(folder).free
+    except OSError as error:
+        why = (error.strerror or "it fails").lower()
+        return Finding("disk", "warning", f"{folder} cannot be read: {why}")
     message = f"{free / (1 << 30):.1f} GiB are free below {folder}"
     if free < little:
         hint = "make room: uploads are kept there until they are stored"
