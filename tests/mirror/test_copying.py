@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import shutil
 from pathlib import Path
 
 import pytest
 
-from encrypted_records.errors import Conflict, NotAllowed
+from encrypted_records.errors import Conflict, NotAllowed, Unavailable
 from encrypted_records.mirror import copier
 from encrypted_records.mirror.layout import HEAD, MirrorFolder, read_head
 from encrypted_records.mirror.serving import serving_inline
+from encrypted_records.proxy import disk
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.service import Service
@@ -206,3 +209,24 @@ def test_a_mirror_holds_no_plaintext_no_key_and_no_credential(store: Store, plac
 
 def credentials(store: Store) -> dict[str, str]:
     return {"email": store.account.email, "password": store.account.password}
+
+
+def test_a_place_whose_file_system_has_no_locks_is_not_said_to_be_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(Unavailable), MirrorFolder(tmp_path).alone():
+        pass
+
+
+def test_a_power_failure_undoes_no_folder_of_an_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(disk, "sync_folder", synced.append)
+    MirrorFolder(tmp_path / "mirror").write("schemas/a/log/1-2", b"x")
+    log = tmp_path / "mirror" / "schemas" / "a" / "log"
+    assert set(synced) == {log, *log.parents[:4]}

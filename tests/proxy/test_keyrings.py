@@ -363,3 +363,12 @@ def test_a_clock_that_is_set_back_refuses_new_keyrings_for_no_longer_than_an_hou
     with pytest.raises(Throttled) as refused:
         enrolment.admit_new(newcomer, others=False)
     assert 0 < (refused.value.retry_after or 0) <= 3601
+
+
+def test_the_folder_of_keyrings_is_on_disk_before_a_keyring_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(durable, "sync_folder", synced.append)
+    keyrings_in(tmp_path, quick())  # without a machine key, which syncs its own folder
+    assert tmp_path in synced

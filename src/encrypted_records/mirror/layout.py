@@ -393,18 +393,20 @@ class MirrorFolder:
     @contextmanager
     def alone(self) -> Iterator[None]:
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.make_folder(self.path)
             handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise _failed(error) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise Locked(
                 "another run of ers mirror is at work in this folder",
                 code="mirror_in_use",
                 hint="wait until it has ended",
             ) from None
+        except OSError as error:
+            raise _failed(error) from None
         else:
             yield
         finally:
@@ -429,7 +431,7 @@ class MirrorFolder:
     def write(self, name: str, data: bytes) -> None:
         path = self.path / name
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.make_folder(path.parent)
             disk.replace(path, data)
         except OSError as error:
             raise _failed(error) from None

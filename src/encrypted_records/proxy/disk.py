@@ -159,6 +159,15 @@ def _write_draft(path: Path, content: bytes) -> Path:
     return temporary
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder only for its owner, and its parents, unless they exist; they are on disk when
+    the call returns."""
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in missing:
+        sync_folder(made.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Sync the directory entries of ``folder`` to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

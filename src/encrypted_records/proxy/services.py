@@ -485,7 +485,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         api.transport.timing = MIRROR_TIMING
     folder = settings.data_dir / "proxy"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk.make_folder(folder)
         disk.drop_ballast_if_full(folder)
         identity = _build_identity(settings, folder, api)
         stale = settings.mirror is not None and settings.mirror.accept_stale

@@ -178,7 +178,7 @@ class KeyringFiles:
 
     def __init__(self, folder: Path, *secrets: Wrapper) -> None:
         self._folder = folder / "keyrings"
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        durable.make_folder(self._folder)
         #: by wrapping, in order of preference
         self._secrets: dict[int, Wrapper] = {secret.wrapping: secret for secret in secrets}
         self._add_machine_key(folder / "machine.key")
