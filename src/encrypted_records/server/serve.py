@@ -50,16 +50,17 @@ _RETIRED_APPS = frozenset({"token_blacklist"})
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """Settings of an API. ``None`` stands for the value in the data folder; ``processes`` is the
-    number of worker processes.
+    """Settings of an API, of which operators' commands need only the folder and the database.
+    ``None`` stands for the value in the data folder; ``processes`` is the number of worker
+    processes.
     """
 
     data_dir: Path
-    host: str
-    port: int
-    database_url: str | None
-    email_url: str | None
-    public_url: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    database_url: str | None = None
+    email_url: str | None = None
+    public_url: str = ""
     log_format: str = "text"
     metrics_port: int | None = None
     processes: int = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encrypted_records.cli import data_folder
-from encrypted_records.cli.settings import LOCAL, Settings, variable
+from encrypted_records.cli.settings import Settings, variable
 from encrypted_records.cli.state_file import is_loopback
 from encrypted_records.cli.supervise.startup import check_installed, check_port
 from encrypted_records.cli.terminal import say
@@ -93,14 +93,7 @@ def _of_api(settings: Settings) -> ApiSettings:
         data_folder.prepare(folder, ("api",))
     elif folder.exists():
         data_folder.require_own(folder)
-    return ApiSettings(
-        data_dir=settings.data_dir,
-        host=LOCAL,
-        port=0,
-        database_url=settings.database_url,
-        email_url=None,
-        public_url="",
-    )
+    return ApiSettings(settings.data_dir, database_url=settings.database_url)
 
 
 #: The secret that readers of a mirror send; never a flag, because lists of processes show flags.
