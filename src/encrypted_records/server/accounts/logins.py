@@ -34,7 +34,6 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.backends.base import SessionBase, UpdateError
 from django.contrib.sessions.base_session import AbstractBaseSession
@@ -326,7 +325,9 @@ def session_key_of(key: str) -> str:
 
 
 class SessionStore(db.SessionStore):
-    """All methods that pass a session key to the database, sync and async."""
+    """The sync methods that pass a session key to the database; nothing in the API calls the async
+    ones, which would pass the key itself.
+    """
 
     def load(self) -> dict[str, Any]:
         key = self.session_key
@@ -361,15 +362,3 @@ class SessionStore(db.SessionStore):
         key = session_key or self.session_key
         if key is not None:
             super().delete(session_key_of(key))
-
-    async def aload(self) -> dict[str, Any]:
-        return await sync_to_async(self.load)()
-
-    async def aexists(self, session_key: str) -> bool:
-        return await sync_to_async(self.exists)(session_key)
-
-    async def acreate_model_instance(self, data: dict[str, Any]) -> AbstractBaseSession:
-        return await sync_to_async(self.create_model_instance)(data)
-
-    async def adelete(self, session_key: str | None = None) -> None:
-        await sync_to_async(self.delete)(session_key)
