@@ -24,7 +24,7 @@ from django.db.models import Exists, F, Min, OuterRef, QuerySet
 from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
-from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
+from encrypted_records.errors import ObjectLost, Unavailable
 from encrypted_records.model import digests
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import fetch, run
@@ -200,7 +200,7 @@ def sweep() -> bool:
         limits = _limits(group.schema_id)
         if not _erase_small(group.pk, limits) and not _rewrite_one(group, limits):
             _finish(group.pk)
-    except (ObjectLost, ObjectAltered) as error:
+    except ObjectLost as error:
         # Other groups must not wait for it; it is erased once the object is restored.
         _log.warning("dead rows cannot be erased: %s", error.message)
         _put_off(group.pk, _DAMAGED_AGAIN)

@@ -16,7 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from encrypted_records.errors import ObjectAltered, ObjectLost
+from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.records import Page
 from encrypted_records.server.db.statements import fetch, run
@@ -129,7 +129,7 @@ class Move:
                 (data,) = both.before.read([stores.Range(stored.name, 0, stored.size)])
                 _check(both.before, stored)
                 self._put(both.new, stored, data)
-        except (ObjectLost, ObjectAltered):
+        except ObjectLost:
             if BulkObject.objects.filter(pk=stored.pk, state__in=_STAY).exists():
                 self.damaged.append(f"object {stored.name}")
             return False
@@ -150,7 +150,7 @@ class Move:
         new.put(stored.name, data)
         try:
             _check(new, stored)
-        except (ObjectLost, ObjectAltered):
+        except ObjectLost:
             new.delete([stored.name])  # it would be read instead of the intact object
             raise
 
@@ -299,7 +299,7 @@ def _check(bulk_store: stores.BulkStore, stored: BulkObject) -> None:
 def _is_whole(bulk_store: stores.BulkStore, stored: BulkObject) -> bool:
     try:
         _check(bulk_store, stored)
-    except (ObjectLost, ObjectAltered):
+    except ObjectLost:
         return False
     return True
 

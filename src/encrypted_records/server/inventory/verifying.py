@@ -67,6 +67,10 @@ class StoredFlaw:
     what: str
 
 
+def _state_of(error: errors.ObjectLost) -> Literal["lost", "altered"]:
+    return "altered" if isinstance(error, errors.ObjectAltered) else "lost"
+
+
 class Verification:
     """One verification of all data, with its counts so far. ``unknown`` names the objects in the
     store that the database does not know.
@@ -127,11 +131,8 @@ class Verification:
                         yield StoredFlaw(
                             "altered", f"object {name}: rows from {run * digests.RUN} of {called}"
                         )
-            except (errors.ObjectLost, errors.ObjectAltered) as error:
-                state: Literal["lost", "altered"] = (
-                    "altered" if isinstance(error, errors.ObjectAltered) else "lost"
-                )
-                yield StoredFlaw(state, f"object {name}: of rows of {called}")
+            except errors.ObjectLost as error:
+                yield StoredFlaw(_state_of(error), f"object {name}: of rows of {called}")
         for run, digests_of_run in _runs_in_database(group, sorted(runs.keys() - seen), salt, gone):
             if (
                 digests_of_run is None
@@ -168,10 +169,8 @@ class Verification:
             try:
                 check_pages(_store(name), name, part, bytes(segment.uid))
                 self.pages += part.count
-            except errors.ObjectAltered:
-                yield StoredFlaw("altered", f"object {name}: of pages of {called}")
-            except errors.ObjectLost:
-                yield StoredFlaw("lost", f"object {name}: of pages of {called}")
+            except errors.ObjectLost as error:
+                yield StoredFlaw(_state_of(error), f"object {name}: of pages of {called}")
         for page, digest, data in _pages_in_database(number):
             found[page] = digest
             if digests.page_digest(data) == digest:
@@ -455,7 +454,7 @@ class Reconciliation:
             try:
                 (data,) = bulk_store.read([stores.Range(name, 0, size)])
                 contents = layout.contents_of(data, name)
-            except (errors.ObjectLost, errors.ObjectAltered):
+            except errors.ObjectLost:
                 continue
             if _take(group, part, (name, size), contents):
                 self.taken += 1

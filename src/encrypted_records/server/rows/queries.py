@@ -31,7 +31,7 @@ from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Length
 from msgspec.structs import asdict
 
-from encrypted_records.errors import BadInput, Conflict, NotFound, ObjectAltered, ObjectLost
+from encrypted_records.errors import BadInput, Conflict, NotFound, ObjectLost
 from encrypted_records.model import ids, resources, wire
 from encrypted_records.model.digests import DIGEST, HOLE, RUN, pack_fields, row_digest
 from encrypted_records.model.records import (
@@ -135,7 +135,7 @@ def _of_replica(
                 if bytes(uid) == uids[number]
             }
             found = read([key for key in keys if key[0] in identical])
-    except (ObjectLost, ObjectAltered):
+    except ObjectLost:
         return {}  # the replica may name an object that was rewritten since
     except Error as error:
         _ReplicaPause.until = time.monotonic() + AGAIN_SECONDS
