@@ -266,8 +266,8 @@ def _find(user: User, record_ids: Sequence[str]) -> list[resources.SealedRecord 
     )
     reached = permissions.schemas(user).in_bulk({group.schema_id for group in groups.values()})
 
-    def sealed(segment: bytes | None) -> resources.SealedRecord | None:
-        for row in rows.get(segment or b"", ()):
+    def sealed(record_id: bytes | None) -> resources.SealedRecord | None:
+        for row in rows.get(record_id or b"", ()):
             group = groups.get(row.group)
             schema = reached.get(group.schema_id) if group else None
             if group and schema:
