@@ -229,6 +229,15 @@ class Turns:
                 yield part
 
 
+async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """``first``, if there is one, and ``batches``, which are closed with this generator."""
+    if first is not None:
+        yield first
+    async with aclosing(batches):
+        async for batch in batches:
+            yield batch
+
+
 # --- background work ------------------------------------------------------------------------------
 
 Task = asyncio.Task[None]

@@ -32,7 +32,8 @@ from encrypted_records.proxy.http.messages import (
     write_each,
 )
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.search.export import Batches, Export, export, put_first
+from encrypted_records.proxy.process import put_first
+from encrypted_records.proxy.search.export import Batches, Export, export
 from encrypted_records.proxy.services import Services
 
 #: The version of the schema's log that all columns show.

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 from encrypted_records.client import messages
 from encrypted_records.client.messages import read_retry_after
-from encrypted_records.errors import ApiFailed, ErsError, NotFound
+from encrypted_records.errors import ApiFailed, NotFound
 from encrypted_records.http import problem
 from encrypted_records.model import resources, strict_json
 from encrypted_records.model.forwarded import methods_of
@@ -73,8 +71,6 @@ _STRICTER: Mapping[Any, Any] = {
 
 T = TypeVar("T")
 Headers = Mapping[str, str]
-#: Makes the page that replaces a refused file.
-Refusal = Callable[[ErsError], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +163,14 @@ class Inside:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, body: Any
+        self, method: str, path: str, body: Any, params: Parameters | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of an answer, in pieces as they arrive.
 
         Raises:
             ErsError: the error of its problem document.
         """
-        scope, receive = self._send(method, path, body, None, None)
+        scope, receive = self._send(method, path, body, params, None)
         heard: asyncio.Queue[Message | Exception | None] = asyncio.Queue(1)
 
         async def work() -> None:
@@ -208,25 +204,6 @@ class Inside:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-    def hand_on(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        *,
-        params: Parameters | None = None,
-        headers: Headers,
-        refused: Refusal | None = None,
-    ) -> Response:
-        """The endpoint's answer as the page's answer, streamed.
-
-        Args:
-            headers: replace the answer's headers of these names.
-            refused: makes the answer to a refusal from its error.
-        """
-        scope, receive = self._send(method, path, body, params, None)
-        return _HandedOn(self._request, scope, receive, headers, refused)
 
     def _send(
         self,
@@ -276,41 +253,3 @@ def _receive_from(pieces: AsyncIterator[bytes]) -> Receive:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive
-
-
-class _HandedOn(Response):
-    def __init__(
-        self,
-        request: Request,
-        scope: Scope,
-        receive: Receive,
-        headers: Headers,
-        refused: Refusal | None,
-    ) -> None:
-        super().__init__()
-        self._inner = request.app.router, scope, receive
-        self._added_headers = headers
-        self._refused = refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = 0
-        parts: list[bytes] = []
-
-        async def adding(message: Message) -> None:
-            nonlocal refusal
-            if message["type"] == "http.response.start":
-                if self._refused is not None and message["status"] >= 400:
-                    refusal = message["status"]
-                    return
-                message["headers"] = list(message.get("headers", ()))
-                MutableHeaders(scope=message).update(self._added_headers)
-            if refusal:
-                parts.append(message.get("body", b""))
-            else:
-                await send(message)
-
-        router, inner_scope, inner_receive = self._inner
-        await router(inner_scope, inner_receive, adding)
-        if refusal and self._refused is not None:
-            page = await self._refused(problem.to_error(refusal, b"".join(parts), None))
-            await page(scope, receive, send)

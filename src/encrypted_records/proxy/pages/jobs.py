@@ -203,7 +203,9 @@ async def job(visit: Visit) -> Response:
         await visit.ask("DELETE", f"/api/jobs/{job_id}/")
         return visit.go("/jobs/")
     view = await _view(visit)
-    flaws = await visit.ask("GET", _flaws(visit), params={"limit": str(SHOWN_FLAWS)})
+    flaws = await visit.ask(
+        "GET", f"/api/jobs/{job_id}/errors/", params={"limit": str(SHOWN_FLAWS)}
+    )
     bad = await visit.ask("GET", f"/api/jobs/{job_id}/bad-rows/")
     try:
         report = await visit.ask("GET", f"/api/jobs/{job_id}/reading/")
@@ -263,13 +265,9 @@ async def undo(visit: Visit) -> Response:
 
 async def bad_rows(visit: Visit) -> Response:
     """The bad rows as a file, because browsers do not navigate to addresses under /api/."""
-    await visit.ask("GET", _flaws(visit), params={"limit": "1"})  # a problem is shown as a page
-    name = f"bad-rows-{visit.part('job')[:8]}.csv"
-    return visit.hand_on("GET", _flaws(visit), name, params={"format": "csv"})
-
-
-def _flaws(visit: Visit) -> str:
-    return f"/api/jobs/{visit.part('job')}/errors/"
+    job = visit.part("job")
+    name, path = f"bad-rows-{job[:8]}.csv", f"/api/jobs/{job}/errors/"
+    return await visit.hand_on("GET", path, name, "text/csv", params={"format": "csv"})
 
 
 routes = [

@@ -21,7 +21,7 @@ import asyncio
 import hashlib
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -411,23 +411,29 @@ class Visit:
         """A page without a template, under its own Content-Security-Policy."""
         return HTMLResponse(html, headers={**PAGE_HEADERS, "Content-Security-Policy": policy})
 
-    def hand_on(
+    async def hand_on(
         self,
         method: str,
         path: str,
         name: str,
+        media_type: str,
         *,
         body: Any = None,
         params: Parameters | None = None,
-        refused: Callable[[ErsError], Awaitable[Response]] | None = None,
     ) -> Response:
-        """The answer of an endpoint as a streamed file download; after a refusal, the result of
-        ``refused`` for its error.
-        """
-        headers = file_headers(name)
-        return self._inside.hand_on(
-            method, path, body, params=params, headers=headers, refused=refused
-        )
+        """The answer of an endpoint as a streamed file download; raises the endpoint's error."""
+
+        async def content() -> AsyncGenerator[bytes, None]:
+            async with self._inside.stream(method, path, body, params) as pieces:
+                yield b""
+                async for piece in pieces:
+                    yield piece
+
+        begun = content()
+        await anext(begun)
+        response = answers.Download(begun, media_type)
+        response.headers.update(file_headers(name))
+        return response
 
     def stream(self, path: str, body: Any) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """POST; the answer in pieces as they arrive; raises the endpoint's error."""

@@ -243,20 +243,19 @@ async def export(visit: Visit) -> Response:
     chosen = kind if kind in _FORMATS else "csv"
     name = f"{on.schema.slug}.{chosen}"
 
-    async def refuse(error: ErsError) -> Response:
-        keep_question(visit, on)
-        visit.desk.put(("refused", visit.id, on.name), error)
-        return visit.go(f"/schemas/{visit.id}/search/{on.query}")
-
     try:
         if on.down is not None:
             raise on.down
         query = on.question.body(on.schema.url, on.types) | {"format": chosen}
+        if chosen == "csv" and visit.text("safe_cells"):
+            query["safe_cells"] = True
+        return await visit.hand_on(
+            "POST", "/api/records/export/", name, _FORMATS[chosen], body=query
+        )
     except ErsError as error:
-        return await refuse(error)
-    if chosen == "csv" and visit.text("safe_cells"):
-        query["safe_cells"] = True
-    return visit.hand_on("POST", "/api/records/export/", name, body=query, refused=refuse)
+        keep_question(visit, on)
+        visit.desk.put(("refused", visit.id, on.name), error)
+        return visit.go(f"/schemas/{visit.id}/search/{on.query}")
 
 
 routes = [

@@ -24,6 +24,7 @@ from encrypted_records.model import strict_json
 from encrypted_records.proxy.http.messages import Download
 from encrypted_records.proxy.pages.formatting import shortened
 from encrypted_records.proxy.pages.page import Visit, file_headers, page
+from encrypted_records.proxy.process import put_first
 from encrypted_records.proxy.services import services_of
 from encrypted_records.sql.catalogue import Catalogue, SqlTable, load_catalogue, quoted
 from encrypted_records.sql.limits import SqlLimits, require_sql
@@ -213,43 +214,31 @@ def _shown(value: Any) -> str | None:
 
 async def download(visit: Visit) -> Response:
     """All rows as a CSV file, which is streamed; a refusal is shown on the page."""
-    statement = visit.text("statement").strip()
-    stack = AsyncExitStack()
+    lines = _lines(visit, visit.text("statement").strip(), safe=visit.text("safe_cells") == "yes")
     try:
-        rows = _lines(
-            await _run(visit, statement, stack), stack, safe=visit.text("safe_cells") == "yes"
-        )
-        first = await anext(rows)
-    except BaseException as error:
-        await stack.aclose()
-        if isinstance(error, ErsError) and not isinstance(error, NotAuthenticated):
-            return visit.problem(error)
+        first = await anext(lines)
+    except NotAuthenticated:
         raise
-
-    async def content() -> AsyncGenerator[bytes, None]:
-        async with stack:
-            yield first
-            async for piece in rows:
-                yield piece
-
-    response = Download(content(), "text/csv; charset=utf-8; header=present")
+    except ErsError as error:
+        return visit.problem(error)
+    response = Download(put_first(first, lines), "text/csv; charset=utf-8; header=present")
     response.headers.update(file_headers("result.csv"))
     return response
 
 
-async def _lines(
-    result: StatementResult, stack: AsyncExitStack, *, safe: bool
-) -> AsyncGenerator[bytes, None]:
+async def _lines(visit: Visit, statement: str, *, safe: bool) -> AsyncGenerator[bytes, None]:
     """Lines of CSV; the header comes with the first line, so that most errors precede it."""
-    from encrypted_records.sql.rendering import csv_row, unique_names, values_of  # noqa: PLC0415 - optional
+    async with AsyncExitStack() as stack:
+        result = await _run(visit, statement, stack)
+        from encrypted_records.sql.rendering import csv_row, unique_names, values_of  # noqa: PLC0415 - optional
 
-    head = csv_row(unique_names(column.name for column in result.columns), safe=safe)
-    async for batch in result.batches():
-        values = zip(*map(values_of, batch.columns), strict=True)
-        yield head + b"".join(csv_row(row, safe=safe) for row in values)
-        head = b""
-    if head:
-        yield head
+        head = csv_row(unique_names(column.name for column in result.columns), safe=safe)
+        async for batch in result.batches():
+            values = zip(*map(values_of, batch.columns), strict=True)
+            yield head + b"".join(csv_row(row, safe=safe) for row in values)
+            head = b""
+        if head:
+            yield head
 
 
 routes = [

@@ -117,15 +117,6 @@ def _select(
     return _Ranking(count, rows.positions, rows.certain)
 
 
-async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """``first``, if there is one, and ``batches``, which are closed with this generator."""
-    if first is not None:
-        yield first
-    async with aclosing(batches):
-        async for batch in batches:
-            yield batch
-
-
 async def conflict_if_gone(
     runner: QueryRunner, context: QueryContext, batches: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:

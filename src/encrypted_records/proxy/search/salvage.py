@@ -31,9 +31,9 @@ from encrypted_records.model.records import MAX_GROUP_RECORDS, Group, PlainRecor
 from encrypted_records.model.resources import UnfilteredRecord
 from encrypted_records.proxy.disk import disk_errors
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process import put_first
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.search.export import put_first
 
 #: Limits of the rows requested at once; between them, the expected bytes of the answer decide.
 FEWEST, MOST = 20, 1000
