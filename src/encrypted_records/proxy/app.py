@@ -35,7 +35,7 @@ from encrypted_records.proxy.http.guard import Guard, LoadLimit, Private
 from encrypted_records.proxy.http.sessions import PagePaths
 from encrypted_records.proxy.mirrored import AgeHeader
 from encrypted_records.proxy.process import harden
-from encrypted_records.proxy.services import build_services
+from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import Overrides, ProxySettings
 
 log = logging.getLogger(__name__)
@@ -53,10 +53,10 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
     """The ASGI application.
 
     Raises:
-        Startup: as :func:`build_services`.
+        Startup: as :class:`Services`.
     """
     overrides = overrides or Overrides()
-    services = build_services(settings, overrides)
+    services = Services(settings, overrides)
     registry = CollectorRegistry()
 
     @asynccontextmanager

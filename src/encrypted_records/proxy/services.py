@@ -1,7 +1,6 @@
 """The services that endpoints use, and their construction from the settings; their metrics.
 
-Each folder has a function that builds its services; nothing else constructs them. Tests replace
-parts by :class:`Overrides`.
+Nothing but :class:`Services` constructs them. Tests replace parts by :class:`Overrides`.
 
 Metrics for Prometheus are read at each request for them (:class:`Figures`). All values are sums
 over all users and schemas: no label distinguishes them.
@@ -14,7 +13,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -40,7 +39,7 @@ from encrypted_records.proxy.jobs.job import JobSecrets
 from encrypted_records.proxy.jobs.publisher import Undo
 from encrypted_records.proxy.jobs.runner import JobRunner
 from encrypted_records.proxy.jobs.service import BatchJobs, Reseals
-from encrypted_records.proxy.jobs.store import JobDependencies, JobStore, Progress
+from encrypted_records.proxy.jobs.store import JobDependencies, Progress
 from encrypted_records.proxy.keyrings.devices import AccessStore, Enrolment
 from encrypted_records.proxy.keyrings.files import secrets_from
 from encrypted_records.proxy.keyrings.holder import Circumstances, Holder, decide_policy
@@ -51,7 +50,7 @@ from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks,
 from encrypted_records.proxy.schemas.differences import SchemaSigning, Standings
 from encrypted_records.proxy.schemas.logs import NEVER
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.search.caches import DiskCache, MemoryCache, RowCache
+from encrypted_records.proxy.search.caches import MemoryCache, RowCache
 from encrypted_records.proxy.search.context import DatasetSchemas, QueryRunner
 from encrypted_records.proxy.search.fetcher import Fetcher, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
@@ -59,12 +58,9 @@ from encrypted_records.proxy.search.salvage import Salvager
 from encrypted_records.proxy.search.search import Aggregates, SearchService
 from encrypted_records.proxy.settings import Overrides, ProxySettings
 from encrypted_records.proxy.sharing.settling import Sharing, VerifiedHead
-from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.stores import Stores
 from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, UploadService
 from encrypted_records.proxy.webhooks import Status, Webhooks
-from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
 from encrypted_records.proxy.write.definitions import DefinitionChanger
@@ -86,28 +82,9 @@ _METRICS_SECONDS = 10.0
 class Figures(Collector):
     """Collected in threads; the values are read in the event loop, which changes them."""
 
-    def __init__(
-        self,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        schemas: Schemas,
-        merger: MergeScheduler,
-        cache: MemoryCache,
-        pages: DiskCache,
-        jobs: JobStore,
-        clock: WatchedClock,
-        feed: Feed,
-        webhooks: Webhooks,
-    ) -> None:
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
         self._loop = loop
-        self._schemas = schemas
-        self._merger = merger
-        self._cache = cache
-        self._pages = pages
-        self._jobs = jobs
-        self._clock = clock
-        self._feed = feed
-        self._webhooks = webhooks
 
     def collect(self) -> Iterator[Metric]:
         """
@@ -120,33 +97,34 @@ class Figures(Collector):
         jobs = GaugeMetricFamily(
             "ers_jobs", "Batch jobs in the proxy's store, by state.", labels=["state"]
         )
-        for state, count in self._jobs.counts().items():
+        for state, count in self._services.stores.jobs.counts().items():
             jobs.add_metric([state], count)
         yield jobs
         yield from self._sent()
         yield GaugeMetricFamily(
             "ers_clock_doubtful_seconds",
             "Seconds by which the clock jumped ahead without evidence; retention ignores them.",
-            self._clock.doubtful,
+            self._services.clock.doubtful,
         )
 
     def _sent(self) -> Iterator[Metric]:
         webhooks = GaugeMetricFamily("ers_webhooks", "Webhooks, by status.", labels=["status"])
         for status in Status:
-            webhooks.add_metric([status], self._webhooks.counts[status])
+            webhooks.add_metric([status], self._services.webhooks.counts[status])
         sent = CounterMetricFamily(
             "ers_webhook_deliveries", "Deliveries of webhooks, by outcome.", labels=["outcome"]
         )
         for outcome in ("delivered", "failed"):
-            sent.add_metric([outcome], self._webhooks.deliveries[outcome])
+            sent.add_metric([outcome], self._services.webhooks.deliveries[outcome])
         yield from (webhooks, sent)
 
     async def _index(self) -> list[Metric]:
+        services = self._services
         segments = pending = 0
-        states = self._schemas.in_use()
+        states = services.schemas.in_use()
         for state in states:
             segments += len(state.ledger.snapshot().segments)
-            pending += self._merger.pending(state)
+            pending += services.merger.pending(state)
             await runtime.sleep(0)  # queries go first
         return [
             GaugeMetricFamily(
@@ -159,10 +137,10 @@ class Figures(Collector):
                 "ers_pending_merges", "Schemas in use that have segments to merge.", pending
             ),
             GaugeMetricFamily(
-                "ers_feed_waiting", "Requests that are waiting for changes.", self._feed.waiting
+                "ers_feed_waiting", "Requests that are waiting for changes.", services.feed.waiting
             ),
             GaugeMetricFamily(
-                "ers_running_merges", "Merges running in the background.", self._merger.running
+                "ers_running_merges", "Merges running in the background.", services.merger.running
             ),
         ]
 
@@ -172,52 +150,17 @@ class Figures(Collector):
         lookups = CounterMetricFamily(
             "ers_cache_lookups", "Lookups in a cache, by outcome.", labels=["cache", "outcome"]
         )
-        for name, use in (*self._cache.uses.items(), ("disk", self._pages.use)):
+        memory, disk_use = self._services.segments, self._services.stores.pages.use
+        for name, use in (*memory.uses.items(), ("disk", disk_use)):
             entries.add_metric([name], use.count)
             size.add_metric([name], use.bytes)
             lookups.add_metric([name, "hit"], use.hits)
             lookups.add_metric([name, "miss"], use.misses)
         yield from (entries, size, lookups)
-        budget = self._cache.pool.budget
+        budget = memory.pool.budget
         yield GaugeMetricFamily(
             "ers_memory_budget_bytes", "Limit for all caches in memory together, in bytes.", budget
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _IdentityServices:
-    """Services that identify callers and the keys that they may use."""
-
-    access: Access
-    enrolment: Enrolment
-    keyrings: Keyrings
-    door: Door
-    admission: Admission
-    proofs: Proofs
-
-    def close(self) -> None:
-        self.enrolment.close()
-        self.door.close()
-
-
-def _build_identity(settings: ProxySettings, folder: Path, api: Api) -> _IdentityServices:
-    """
-    Raises:
-        OSError: the folder cannot be used.
-        Startup: its keys or their passphrase cannot be used.
-    """
-    enrolment = _build_enrolment(settings, folder)
-    keyrings = Keyrings(
-        folder,
-        *secrets_from(os.environ, folder),
-        enrolment=enrolment,
-        unlocked_seconds=60.0 * settings.lock_after,
-    )
-    door = Door(settings.door)
-    access = Access(api, None if settings.mirror is None else settings.mirror.secret)
-    admission = Admission(access, keyrings, enrolment, door)
-    proofs = Proofs(api, admission, keyrings)
-    return _IdentityServices(access, enrolment, keyrings, door, admission, proofs)
 
 
 def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
@@ -251,92 +194,204 @@ FORGET_SECONDS = 60.0
 SQL_BYTES = 2 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Services that find and decrypt records."""
+class _LateLogHeads:
+    """The sharing services need the heads of logs, and reading logs needs the rights from sharing:
+    so the schemas are set last.
+    """
 
     schemas: Schemas
-    segments: MemoryCache
-    rows: RowFetcher
-    pager: PageFetcher
-    fetcher: Fetcher
-    query_runner: QueryRunner
+
+    async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
+        return await self.schemas.read_before(holder, schema, epoch)
+
+    async def remembered(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
+        return await self.schemas.remembered(holder, schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """Services that store records, and merge segments."""
-
-    committer: Committer
-    merger: MergeScheduler
-    changer: Updater
-    definitions: DefinitionChanger
-    direct_ingest: DirectIngest
-    upserter: Upserter
-
-
-@dataclass(frozen=True)
 class Services:
-    #: all work that no request waits for
-    background: process.Background
-    api: Api
-    stores: Stores
-    access: Access
-    admission: Admission
-    proofs: Proofs
-    keyrings: Keyrings
-    sharing: Sharing
-    schemas: Schemas
-    standings: Standings
-    merger: MergeScheduler
-    segments: MemoryCache
-    rows: RowFetcher
-    pager: PageFetcher
-    fetcher: Fetcher
-    query_runner: QueryRunner
-    aggregates: Aggregates
-    changer: Updater
-    eraser: Eraser
-    repairer: Repairer
-    older_keys: OlderKeys
-    clock: WatchedClock
-    retainer: Retainer
-    daily: DailyRetention
-    definitions: DefinitionChanger
-    direct_ingest: DirectIngest
-    upserter: Upserter
-    search: SearchService
-    feed: Feed
-    webhooks: Webhooks
-    salvager: Salvager
-    verifier: LogVerifier
-    signing: SchemaSigning
-    jobs: BatchJobs
-    reseals: Reseals
-    undo: Undo
-    progress: Progress
-    spool: Spool
-    uploads: UploadService
-    #: for batch jobs and merges
-    workers: WorkerPool
-    #: for what requests wait for
-    readers: WorkerPool
-    names: OwnNames
-    desks: Desks
-    crowd: RunningRequests
-    #: turns of exports
-    turns: process.Turns
-    #: turns of SQL statements on pages
-    sql_turns: FairQueue
-    saved_questions: SavedQuestions
-    question_links: QuestionLinks
-    kept_readings: KeptReadings
-    cookie_name: str
-    identity: _IdentityServices
-    #: the mirror's description of itself, if a mirror replaces the API
-    mirrored: Mirrored | None
-    #: between two sweeps of leftovers of ended jobs
-    sweep_seconds: float
+    """
+    Raises:
+        Startup: the proxy's folder, its keys or their passphrase cannot be used.
+    """
+
+    def __init__(self, settings: ProxySettings, overrides: Overrides) -> None:
+        self.api = Api(overrides.transport(settings.base_url))
+        #: the mirror's description of itself, if a mirror replaces the API
+        self.mirrored: Mirrored | None = None
+        if settings.mirror is not None:
+            self.api.transport.timing = MIRROR_TIMING
+            overrides = replace(overrides, checkpointing=NEVER)
+            self.mirrored = Mirrored(settings.mirror.name, self.api)
+        self._open(settings, settings.data_dir / "proxy")
+        #: all work that no request waits for
+        self.background = overrides.background()
+        #: for batch jobs and merges
+        self.workers = overrides.workers(self.background)
+        #: for what requests wait for
+        self.readers = overrides.workers(self.background)
+        self.names = OwnNames(
+            *(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
+        )
+        #: between two sweeps of leftovers of ended jobs
+        self.sweep_seconds = overrides.sweep_seconds
+        self._find_records(settings, overrides)
+        self._store_records(overrides)
+        self._delete_records(overrides)
+        self._run_jobs(overrides)
+        self._serve(settings, overrides)
+
+    def _open(self, settings: ProxySettings, folder: Path) -> None:
+        stale = settings.mirror is not None and settings.mirror.accept_stale
+        try:
+            disk.make_folder(folder)
+            disk.drop_ballast_if_full(folder)
+            self._identify_callers(settings, folder)
+            self.stores = Stores(folder, settings.page_cache << 20, forgetful=stale)
+            disk.keep_ballast(folder)
+        except OutOfSpace:
+            raise Startup(
+                f"the disk that holds {folder} is full",
+                hint="free some space there, then start again",
+            ) from None
+        except OSError as error:
+            raise Startup(
+                f"the folder {folder} cannot be used: {(error.strerror or 'it fails').lower()}",
+                hint="choose another with --data-dir, or make it writable",
+            ) from None
+
+    def _identify_callers(self, settings: ProxySettings, folder: Path) -> None:
+        enrolment = _build_enrolment(settings, folder)
+        self.keyrings = Keyrings(
+            folder,
+            *secrets_from(os.environ, folder),
+            enrolment=enrolment,
+            unlocked_seconds=60.0 * settings.lock_after,
+        )
+        self._door = Door(settings.door)
+        self.access = Access(self.api, None if settings.mirror is None else settings.mirror.secret)
+        self.admission = Admission(self.access, self.keyrings, enrolment, self._door)
+        self.proofs = Proofs(self.api, self.admission, self.keyrings)
+
+    def _find_records(self, settings: ProxySettings, overrides: Overrides) -> None:
+        api, stores, origins = self.api, self.stores, self.names.origins
+        self.clock = WatchedClock(
+            *(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
+        )
+        self.admission.enrolment.certain_now = self.clock.certain_now
+        heads = _LateLogHeads()
+        self.sharing = Sharing(
+            *(api.transport, self.keyrings, stores.rosters, heads, self.background),
+            *(overrides.attend_seconds, self.clock.certain),
+        )
+        self.segments = MemoryCache.within(settings.memory_cache << 20)
+        sealed_rows = RowCache(self.segments, stores.pages)
+        self.schemas = heads.schemas = Schemas(
+            *(api, self.keyrings, stores.heads, stores.ledgers, sealed_rows, self.sharing),
+            *(self.background, overrides.keeping, overrides.checkpointing),
+        )
+        self.pager = PageFetcher(self.segments, stores.pages)
+        self.rows = RowFetcher(sealed_rows, self.background)
+        memory = FairQueue(overrides.question_memory)
+        self.fetcher = Fetcher(self.segments, self.pager, self.rows, memory)
+        self.datasets, limits = DatasetSchemas(api, self.sharing), overrides.of_questions
+        self.query_runner = QueryRunner(
+            *(api, self.schemas, self.fetcher, self.datasets, origins), *limits
+        )
+        self.aggregates = Aggregates(self.query_runner)
+        self.search = SearchService(self.query_runner)
+        self.feed = Feed(self.schemas, self.query_runner)
+        self.standings = Standings(self.schemas)
+        self.signing = SchemaSigning(self.schemas, self.sharing)
+        self.verifier = LogVerifier(api, self.schemas)
+        self.salvager = Salvager(
+            *(api, self.schemas),
+            answer_bytes=overrides.salvaged_bytes,
+            temporary_pages=overrides.salvage_pages,
+        )
+
+    def _store_records(self, overrides: Overrides) -> None:
+        api, schemas = self.api, self.schemas
+        self.committer = Committer(api, schemas, self.fetcher.keep_built)
+        unique, pages = UniqueKeys(api, self.fetcher), overrides.pages_at_once
+        self.merger = MergeScheduler(
+            MergeExecutor(
+                *(api, self.fetcher, self.pager, self.workers, self.stores.spool.folder, pages)
+            ),
+            *(self.pager, self.committer, self.background),
+            *(overrides.tiers, overrides.most_dead, overrides.room_seconds),
+            Compactor(
+                *(api, schemas, self.committer, self.workers, overrides.crowds),
+                most_with_commit=overrides.most_with_commit,
+            ),
+            overrides.lanes(),
+        )
+        stored = (schemas, self.committer, self.merger, unique)
+        # A record names its schema by a slug, or by an absolute URL of an origin of this proxy.
+        named = (self.sharing.shown_names, self.names.origins)
+        self.direct_ingest = DirectIngest(*stored, *named)
+        self.upserter = Upserter(*stored, *named)
+        self.changer = Updater(
+            *(api, schemas, self.query_runner, self.committer, self.merger, unique)
+        )
+        self.definitions = DefinitionChanger(api, schemas, self.committer, self.query_runner)
+        self.repairer = Repairer(api, schemas, self.merger, self.changer)
+
+    def _delete_records(self, overrides: Overrides) -> None:
+        api, schemas = self.api, self.schemas
+        self.eraser = Eraser(
+            *(api, schemas, self.merger, self.changer, self.datasets, self.stores.pages),
+            *(self.stores.ledgers, overrides.erasing_seconds),
+        )
+        self.older_keys = OlderKeys(api, schemas, self.sharing, self.datasets, self.eraser)
+        # Retention has a separate runner that notifies nothing: otherwise a check for expired
+        # records would start a deletion.
+        asking = QueryRunner(api, schemas, self.fetcher, self.datasets, self.names.origins)
+        self.retainer = Retainer(api, schemas, asking, self.changer, self.clock)
+        if self.mirrored is None:
+            daily = DailyRetention(self.retainer, self.background)
+            self.query_runner.notice = self.committer.notice = daily.notice
+
+    def _run_jobs(self, overrides: Overrides) -> None:
+        stores = self.stores
+        self.spool = stores.spool
+        self.progress = Progress()
+        dependencies = JobDependencies(
+            *(self.api, self.schemas, self.keyrings, stores.jobs),
+            *(JobSecrets(self.keyrings), self.spool, self.progress),
+        )
+        runner = JobRunner(
+            dependencies,
+            committer=self.committer,
+            merger=self.merger,
+            workers=self.workers,
+            fetcher=self.fetcher,
+            pager=self.pager,
+            own_origins=self.names.origins,
+            packing=overrides.packing,
+        )
+        self.jobs = BatchJobs(dependencies, runner, self.clock.certain, self.background)
+        self.reseals = Reseals(dependencies, self.jobs)
+        self.undo = Undo(stores.jobs, self.schemas, self.changer)
+        self.uploads = UploadService(
+            *(stores.uploads, self.spool, self.keyrings, self.jobs, self.names, self.clock)
+        )
+
+    def _serve(self, settings: ProxySettings, overrides: Overrides) -> None:
+        sender, questions = overrides.webhook_sender(settings.webhooks), self.stores.questions
+        self.webhooks = Webhooks(
+            *(self.stores.webhooks, self.keyrings, self.feed),
+            *(sender, self.admission.readmit, self.background),
+        )
+        self.desks = Desks()
+        self.crowd = RunningRequests(overrides.few_requests, overrides.answer_seconds)
+        #: turns of exports
+        self.turns = process.Turns(self.crowd.was_busy)
+        #: turns of SQL statements on pages
+        self.sql_turns = FairQueue(SQL_BYTES)
+        self.saved_questions = SavedQuestions(questions, self.keyrings)
+        self.question_links = QuestionLinks(questions)
+        self.kept_readings = KeptReadings(questions, self.keyrings)
+        self.cookie_name = cookie_name(settings.port)
 
     @property
     def own_origins(self) -> tuple[str, ...]:
@@ -388,7 +443,7 @@ class Services:
             await self.uploads.start()
             await self.webhooks.start()
         self._repeat()
-        registry.register(self._figures())
+        registry.register(Figures(self, asyncio.get_running_loop()))
         yield
         # Each task is atomic at the API, wherever it is cancelled.
         await self.background.stop(
@@ -406,7 +461,8 @@ class Services:
         await self.api.transport.close()
         self.uploads.close()
         self.stores.close()
-        self.identity.close()
+        self.admission.enrolment.close()
+        self._door.close()
 
     async def describe_copy(self, holder: Holder, schema: bytes) -> MirrorAge | None:
         """The age of an answer from a mirror, as in :meth:`Mirrored.describe`; None without one."""
@@ -443,243 +499,6 @@ class Services:
         """Remove dropped data from the files, and drop unused data."""
         await runtime.in_thread(self.stores.pages.drop_unused)
 
-    def _figures(self) -> Figures:
-        return Figures(
-            loop=asyncio.get_running_loop(),
-            schemas=self.schemas,
-            merger=self.merger,
-            cache=self.segments,
-            pages=self.stores.pages,
-            jobs=self.stores.jobs,
-            clock=self.clock,
-            feed=self.feed,
-            webhooks=self.webhooks,
-        )
-
 
 def services_of(connection: HTTPConnection) -> Services:
     return cast(Services, connection.app.state.services)
-
-
-class _LateLogHeads:
-    """The sharing services need the heads of logs, and reading logs needs the rights from sharing:
-    so the schemas are set last.
-    """
-
-    schemas: Schemas
-
-    async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
-        return await self.schemas.read_before(holder, schema, epoch)
-
-    async def remembered(self, holder: Holder, schema: bytes) -> VerifiedHead | None:
-        return await self.schemas.remembered(holder, schema)
-
-
-def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
-    """
-    Raises:
-        Startup: the proxy's folder, its keys or their passphrase cannot be used.
-    """
-    api = Api(overrides.transport(settings.base_url))
-    if settings.mirror is not None:
-        api.transport.timing = MIRROR_TIMING
-    folder = settings.data_dir / "proxy"
-    try:
-        disk.make_folder(folder)
-        disk.drop_ballast_if_full(folder)
-        identity = _build_identity(settings, folder, api)
-        stale = settings.mirror is not None and settings.mirror.accept_stale
-        stores = Stores.in_folder(folder, settings.page_cache << 20, forgetful=stale)
-        disk.keep_ballast(folder)
-    except OutOfSpace:
-        raise Startup(
-            f"the disk that holds {folder} is full",
-            hint="free some space there, then start again",
-        ) from None
-    except OSError as error:
-        raise Startup(
-            f"the folder {folder} cannot be used: {(error.strerror or 'it fails').lower()}",
-            hint="choose another with --data-dir, or make it writable",
-        ) from None
-    if settings.mirror is not None:
-        overrides = replace(overrides, checkpointing=NEVER)
-    names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
-    beside = overrides.background()
-    workers = overrides.workers(beside)
-    heads = _LateLogHeads()
-    shared = (api.transport, identity.keyrings, stores.rosters)
-    clock = WatchedClock(stores.heads, overrides.clock, overrides.real_time, overrides.boot)
-    identity.enrolment.certain_now = clock.certain_now
-    sharing = Sharing.of(*shared, heads, beside, overrides.attend_seconds, clock.certain)
-    memory = MemoryCache.within(settings.memory_cache << 20)
-    reading = _build_reading(
-        *(api, identity.keyrings, stores, sharing, names, memory, beside, overrides)
-    )
-    heads.schemas = reading.schemas
-    named = (sharing.shown_names, names.origins)
-    writing = _build_writing(api, reading, workers, stores.spool, named, beside, overrides)
-    progress = Progress()
-    job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
-    runner = JobRunner(
-        job_dependencies,
-        committer=writing.committer,
-        merger=writing.merger,
-        workers=workers,
-        fetcher=reading.fetcher,
-        pager=reading.pager,
-        own_origins=names.origins,
-        packing=overrides.packing,
-    )
-    jobs = BatchJobs(job_dependencies, runner, clock.certain, beside)
-    datasets = reading.query_runner.datasets
-    eraser = Eraser(
-        *(api, reading.schemas, writing.merger, writing.changer, datasets, stores.pages),
-        *(stores.ledgers, overrides.erasing_seconds),
-    )
-    # Retention has a separate runner that notifies nothing: otherwise a check for expired records
-    # would start a deletion.
-    asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
-    feed = Feed(reading.schemas, reading.query_runner)
-    crowd = RunningRequests(overrides.few_requests, overrides.answer_seconds)
-    retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
-    daily = DailyRetention(retainer, beside)
-    mirrored = None if settings.mirror is None else Mirrored(settings.mirror.name, api)
-    if mirrored is None:
-        reading.query_runner.notice = writing.committer.notice = daily.notice
-    return Services(
-        background=beside,
-        sweep_seconds=overrides.sweep_seconds,
-        api=api,
-        stores=stores,
-        access=identity.access,
-        admission=identity.admission,
-        proofs=identity.proofs,
-        keyrings=identity.keyrings,
-        sharing=sharing,
-        schemas=reading.schemas,
-        standings=Standings(reading.schemas),
-        merger=writing.merger,
-        segments=reading.segments,
-        rows=reading.rows,
-        pager=reading.pager,
-        fetcher=reading.fetcher,
-        query_runner=reading.query_runner,
-        aggregates=Aggregates(reading.query_runner),
-        changer=writing.changer,
-        eraser=eraser,
-        repairer=Repairer(api, reading.schemas, writing.merger, writing.changer),
-        older_keys=OlderKeys(api, reading.schemas, sharing, datasets, eraser),
-        clock=clock,
-        retainer=retainer,
-        daily=daily,
-        definitions=writing.definitions,
-        direct_ingest=writing.direct_ingest,
-        upserter=writing.upserter,
-        search=SearchService(reading.query_runner),
-        feed=feed,
-        webhooks=Webhooks(
-            *(stores.webhooks, identity.keyrings, feed),
-            *(overrides.webhook_sender(settings.webhooks), identity.admission.readmit, beside),
-        ),
-        salvager=Salvager(
-            api,
-            reading.schemas,
-            answer_bytes=overrides.salvaged_bytes,
-            temporary_pages=overrides.salvage_pages,
-        ),
-        verifier=LogVerifier(api, reading.schemas),
-        signing=SchemaSigning(reading.schemas, sharing),
-        jobs=jobs,
-        reseals=Reseals(job_dependencies, jobs),
-        undo=Undo(stores.jobs, reading.schemas, writing.changer),
-        progress=progress,
-        spool=stores.spool,
-        uploads=UploadService(stores.uploads, stores.spool, identity.keyrings, jobs, names, clock),
-        workers=workers,
-        readers=overrides.workers(beside),
-        names=names,
-        desks=Desks(),
-        crowd=crowd,
-        turns=process.Turns(crowd.was_busy),
-        sql_turns=FairQueue(SQL_BYTES),
-        saved_questions=SavedQuestions(stores.questions, identity.keyrings),
-        question_links=QuestionLinks(stores.questions),
-        kept_readings=KeptReadings(stores.questions, identity.keyrings),
-        cookie_name=cookie_name(settings.port),
-        identity=identity,
-        mirrored=mirrored,
-    )
-
-
-def _build_reading(
-    api: Api,
-    keyrings: Keyrings,
-    stores: Stores,
-    sharing: Sharing,
-    names: OwnNames,
-    segments: MemoryCache,
-    beside: process.Background,
-    overrides: Overrides,
-) -> Reading:
-    sealed_rows = RowCache(segments, stores.pages)
-    kept = (stores.heads, stores.ledgers, sealed_rows)
-    policies = (overrides.keeping, overrides.checkpointing)
-    schemas = Schemas(api, keyrings, *kept, sharing, beside, *policies)
-    pager = PageFetcher(segments, stores.pages)
-    rows = RowFetcher(sealed_rows, beside)
-    fetcher = Fetcher(segments, pager, rows, FairQueue(overrides.question_memory))
-    datasets, limits = DatasetSchemas(api, sharing), overrides.of_questions
-    runner = QueryRunner(api, schemas, fetcher, datasets, names.origins, *limits)
-    return Reading(schemas, segments, rows, pager, fetcher, runner)
-
-
-def _build_writing(
-    api: Api,
-    reading: Reading,
-    pool: WorkerPool,
-    spool: Spool,
-    named: tuple[ShownNames, tuple[str, ...]],
-    beside: process.Background,
-    overrides: Overrides,
-) -> Writing:
-    """
-    Args:
-        named: resolves the schema that a record names, and knows the origins of absolute URLs here.
-    """
-    schemas = reading.schemas
-    fetcher = reading.fetcher
-    committer, unique = Committer(api, schemas, fetcher.keep_built), UniqueKeys(api, fetcher)
-    executor = MergeExecutor(
-        api, fetcher, reading.pager, pool, spool.folder, overrides.pages_at_once
-    )
-    merger = MergeScheduler(
-        executor,
-        reading.pager,
-        committer,
-        beside,
-        overrides.tiers,
-        overrides.most_dead,
-        overrides.room_seconds,
-        Compactor(
-            *(api, schemas, committer, pool, overrides.crowds),
-            most_with_commit=overrides.most_with_commit,
-        ),
-        overrides.lanes(),
-    )
-    return Writing(
-        committer,
-        merger,
-        changer=Updater(api, schemas, reading.query_runner, committer, merger, unique),
-        definitions=DefinitionChanger(api, schemas, committer, reading.query_runner),
-        direct_ingest=DirectIngest(schemas, committer, merger, unique, *named),
-        upserter=Upserter(schemas, committer, merger, unique, *named),
-    )
-
-
-def _gather_job_dependencies(
-    api: Api, keyrings: Keyrings, stores: Stores, reading: Reading, progress: Progress
-) -> JobDependencies:
-    return JobDependencies(
-        *(api, reading.schemas, keyrings, stores.jobs),
-        *(JobSecrets(keyrings), stores.spool, progress),
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from encrypted_records.index.log.order import Order
@@ -65,22 +64,10 @@ class Memory:
         self._rosters.close()
 
 
-@dataclass(frozen=True, slots=True)
 class Stores:
     """The files of the proxy's folder except the keyrings; docs/operations.md explains each."""
 
-    heads: Heads
-    ledgers: LedgerStore
-    pages: DiskCache
-    jobs: JobStore
-    uploads: UploadStore
-    questions: QuestionStore
-    rosters: Rosters
-    webhooks: WebhookStore
-    spool: Spool
-
-    @classmethod
-    def in_folder(cls, folder: Path, page_cache: int, *, forgetful: bool = False) -> Stores:
+    def __init__(self, folder: Path, page_cache: int, *, forgetful: bool = False) -> None:
         """Open all files, or make them.
 
         Args:
@@ -94,24 +81,20 @@ class Stores:
             OSError: the folder cannot be written.
         """
         memory = "stale-" if forgetful else ""
-        heads = Heads(folder / "heads.sqlite3")
-        rosters = Rosters(folder / "rosters.sqlite3")
+        self.heads = Heads(folder / "heads.sqlite3")
+        self.rosters = Rosters(folder / "rosters.sqlite3")
         if forgetful:
             for left in folder.glob(f"{memory}*.sqlite3*"):
                 left.unlink()
-            heads = Heads(folder / f"{memory}heads.sqlite3", reference=heads)
-            rosters = Rosters(folder / f"{memory}rosters.sqlite3", reference=rosters)
-        return cls(
-            heads=heads,
-            ledgers=LedgerStore(folder / f"{memory}ledgers.sqlite3"),
-            pages=DiskCache(folder / "pages.sqlite3", page_cache),
-            jobs=JobStore(folder / "jobs.sqlite3"),
-            uploads=UploadStore(folder / "uploads.sqlite3"),
-            questions=QuestionStore(folder / "questions.sqlite3"),
-            rosters=rosters,
-            webhooks=WebhookStore(folder / "webhooks.sqlite3"),
-            spool=Spool(folder / "spool"),
-        )
+            self.heads = Heads(folder / f"{memory}heads.sqlite3", reference=self.heads)
+            self.rosters = Rosters(folder / f"{memory}rosters.sqlite3", reference=self.rosters)
+        self.ledgers = LedgerStore(folder / f"{memory}ledgers.sqlite3")
+        self.pages = DiskCache(folder / "pages.sqlite3", page_cache)
+        self.jobs = JobStore(folder / "jobs.sqlite3")
+        self.uploads = UploadStore(folder / "uploads.sqlite3")
+        self.questions = QuestionStore(folder / "questions.sqlite3")
+        self.webhooks = WebhookStore(folder / "webhooks.sqlite3")
+        self.spool = Spool(folder / "spool")
 
     def close(self) -> None:
         self.questions.close()

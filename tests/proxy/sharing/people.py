@@ -69,7 +69,7 @@ class Person:
             transport = Transport(self.url or self.service.base_url)
             try:
                 heads, background = ShownHeads(transport), Background()
-                return await act(Sharing.of(transport, keyrings, rosters, heads, background))
+                return await act(Sharing(transport, keyrings, rosters, heads, background))
             finally:
                 await transport.close()
                 rosters.close()

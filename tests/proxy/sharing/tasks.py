@@ -136,7 +136,7 @@ async def sharing_of(task: Task) -> AsyncIterator[Sharing]:
     rosters = Rosters(folder / "rosters.sqlite3")
     transport = Transport(task.url, timing=_ONCE)
     try:
-        yield Sharing.of(transport, keyrings, rosters, ShownHeads(transport), Background())
+        yield Sharing(transport, keyrings, rosters, ShownHeads(transport), Background())
     finally:
         await transport.close()
         rosters.close()

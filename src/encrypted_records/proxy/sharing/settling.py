@@ -513,29 +513,16 @@ class Attending:
             )
 
 
-@dataclass(frozen=True, slots=True)
 class Sharing:
-    api: RosterApi
-    reader: RosterReader
-    changes: RosterChanges
-    grants: OwnGrants
-    founding: Founding
-    asking: Asking
-    inviting: Inviting
-    members: Members
-    naming: Naming
-    settling: Settling
-    forgetting: Forgetting
-    recovering: Recovering
-    services: ServiceMaking
-    attending: Attending
-    rollbacks: Rollbacks
-    shown_names: ShownNames
-    finder: RosterFinder
+    """
+    Args:
+        heads: heads of logs, at which an epoch ends them.
+        attend_seconds: minimum time between two checks for pending changes.
+        certain: the latest time, in seconds since 1970, that is not in doubt.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         transport: Transport,
         keyrings: Keyrings,
         rosters: Rosters,
@@ -543,39 +530,24 @@ class Sharing:
         background: Background,
         attend_seconds: float = EVERY_SECONDS,
         certain: Callable[[], Awaitable[float]] = _by_this_clock,
-    ) -> Sharing:
-        """
-        Args:
-            certain: the latest time, in seconds since 1970, that is not in doubt.
-            heads: heads of logs, at which an epoch ends them.
-            attend_seconds: minimum time between two checks for pending changes.
-        """
-        api = RosterApi(transport)
-        reader = RosterReader(api, keyrings, rosters)
-        changes = RosterChanges(api, reader)
-        grants = OwnGrants(api, reader)
-        founding = Founding(api, keyrings, reader, changes, grants)
-        finder = RosterFinder(reader)
-        settling = Settling(api, keyrings, reader, changes, grants, heads, certain)
-        return cls(
-            api=api,
-            reader=reader,
-            changes=changes,
-            grants=grants,
-            founding=founding,
-            asking=Asking(api, reader, changes, finder),
-            inviting=Inviting(api, keyrings, reader, changes),
-            members=Members(changes, grants),
-            naming=Naming(changes),
-            settling=settling,
-            forgetting=Forgetting(reader, changes, grants),
-            recovering=Recovering(api, keyrings, reader),
-            services=ServiceMaking(api, changes, grants),
-            attending=Attending(api, reader, settling, background, attend_seconds),
-            rollbacks=Rollbacks(reader, keyrings),
-            shown_names=ShownNames(api, reader),
-            finder=finder,
-        )
+    ) -> None:
+        self.api = api = RosterApi(transport)
+        self.reader = reader = RosterReader(api, keyrings, rosters)
+        self.changes = changes = RosterChanges(api, reader)
+        self.grants = grants = OwnGrants(api, reader)
+        self.finder = finder = RosterFinder(reader)
+        self.founding = Founding(api, keyrings, reader, changes, grants)
+        self.settling = Settling(api, keyrings, reader, changes, grants, heads, certain)
+        self.asking = Asking(api, reader, changes, finder)
+        self.inviting = Inviting(api, keyrings, reader, changes)
+        self.members = Members(changes, grants)
+        self.naming = Naming(changes)
+        self.forgetting = Forgetting(reader, changes, grants)
+        self.recovering = Recovering(api, keyrings, reader)
+        self.services = ServiceMaking(api, changes, grants)
+        self.attending = Attending(api, reader, self.settling, background, attend_seconds)
+        self.rollbacks = Rollbacks(reader, keyrings)
+        self.shown_names = ShownNames(api, reader)
 
     def forget_user(self, user: bytes) -> None:
         """Drop what was read and decrypted for a user whose keyring has changed."""
