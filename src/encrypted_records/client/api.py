@@ -11,7 +11,7 @@ import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -151,8 +151,7 @@ MAX_PAGES = 1000
 FEW_BYTES = 256 << 10
 #: Schemas per request: each comes with its definition.
 MAX_SCHEMAS = 100
-#: Minimum rate at which the API stores data, in bytes per second.
-_STORED_RATE = 1 << 20
+_Checkpoints = Annotated[list[resources.UsableCheckpoint], Meta(max_length=100)]
 
 
 class _SealedRecords(msgspec.Struct):
@@ -166,15 +165,51 @@ class StoredPage(msgspec.Struct):
     results: list[resources.UnfilteredRecord]
 
 
-async def read_schema(transport: Transport, schema: bytes, auth: str) -> resources.SchemaResource:
-    answer = await transport.request("GET", reference("schemas", schema), auth=auth)
-    return answer.convert(resources.SchemaResource)
+class ApiCalls:
+    """What the endpoints for schemas and those for rosters have in common."""
 
+    #: Minimum rate at which the API stores data, in bytes per second.
+    stored_rate: ClassVar[int] = 1 << 20
 
-class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
+    async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
+        return await self._json(resources.SchemaResource, reference("schemas", schema), auth)
+
+    async def _json(
+        self, kind: type[T], path: str, auth: str, params: Mapping[str, str] | None = None
+    ) -> T:
+        answer = await self.transport.request("GET", path, params=params, auth=auth)
+        return answer.convert(kind)
+
+    async def _frames(
+        self,
+        path: str,
+        body: Whole,
+        auth: str,
+        *,
+        method: str = "POST",
+        params: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send frames; repeating is safe."""
+        return await self.transport.request(
+            method,
+            path,
+            data=body,
+            params=params,
+            headers={"Content-Type": wire.MEDIA_TYPE, **(headers or {})},
+            auth=auth,
+            # The uploaded data has to be stored before the API can answer.
+            timeout=(seconds or self.transport.timing.silent_seconds)
+            + len(body) / self.stored_rate,
+            repeatable=True,
+        )
+
+
+class Api(ApiCalls):
     async def access_token(self, email: str, password: str, code: str = "") -> str:
         body = {"email": email, "password": password, **({"code": code} if code else {})}
         answer = await self.transport.request("POST", "/api/token/", json=body)
@@ -199,11 +234,7 @@ class Api:
         return (await self._user(auth)).email
 
     async def _user(self, auth: str) -> resources.UserResource:
-        answer = await self.transport.request("GET", "/api/users/self/", auth=auth)
-        return answer.convert(resources.UserResource)
-
-    async def schema(self, schema: bytes, auth: str) -> resources.SchemaResource:
-        return await read_schema(self.transport, schema, auth)
+        return await self._json(resources.UserResource, "/api/users/self/", auth)
 
     async def show_definition(self, schema: bytes, text: bytes, auth: str) -> None:
         """Publish a definition as JSON at the API; its rules have to match the schema's log.
@@ -332,7 +363,8 @@ class Api:
         frames: list[wire.T] = []
         for start in range(0, len(wanted), at_once):
             body = wire.encode(wanted[start : start + at_once])
-            answer = await self._frames(path, body, auth, known)
+            params = None if known is None else {"since": str(known.version)}
+            answer = await self._frames(path, body, auth, params=params)
             if len(answer.body) <= FEW_BYTES:
                 frames += read_frames(answer, kind, known)
             else:
@@ -406,51 +438,13 @@ class Api:
             "DELETE", path, auth=auth, timeout=ANSWER_SECONDS, repeatable=True
         )
 
-    async def _frames(
-        self,
-        path: str,
-        body: Whole,
-        auth: str,
-        known: KnownState | None = None,
-        *,
-        seconds: float | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Response:
-        return await self.transport.request(
-            "POST",
-            path,
-            data=body,
-            params=None if known is None else {"since": str(known.version)},
-            headers={"Content-Type": wire.MEDIA_TYPE, **(headers or {})},
-            auth=auth,
-            # The uploaded data has to be stored before the API can answer.
-            timeout=(seconds or self.transport.timing.silent_seconds) + len(body) / _STORED_RATE,
-            repeatable=True,
-        )
-
-
-def _job(job: bytes) -> str:
-    return f"/api/jobs/{uuid.UUID(bytes=job)}/"
-
-
-class DamageApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def of(self, schema: bytes, auth: str) -> resources.Damage:
+    async def damage(self, schema: bytes, auth: str) -> resources.Damage:
         path = f"{reference('schemas', schema)}damage/"
-        answer = await self._transport.request("GET", path, auth=auth)
-        return answer.convert(resources.Damage)
+        return await self._json(resources.Damage, path, auth)
 
+    # --- checkpoints ------------------------------------------------------------------------
 
-_Listed = Annotated[list[resources.UsableCheckpoint], Meta(max_length=100)]
-
-
-class CheckpointApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def read(
+    async def manifest_from_checkpoint(
         self, schema: bytes, known: int, auth: str
     ) -> tuple[wire.Checkpoint | None, list[ManifestDelta]]:
         """The newest checkpoint of a schema's log, and the log after it, or after ``known`` if that
@@ -462,7 +456,7 @@ class CheckpointApi:
         Raises:
             Conflict: the log does not reach ``known``.
         """
-        answer = await self._transport.request(
+        answer = await self.transport.request(
             "GET",
             f"{reference('schemas', schema)}manifest/",
             params={"since": "0", "checkpoint": str(known)},
@@ -486,70 +480,54 @@ class CheckpointApi:
             raise ApiFailed("the API's answer contains no manifest")
         return checkpoint, deltas
 
-    async def listed(self, schema: bytes, auth: str) -> list[resources.UsableCheckpoint]:
+    async def checkpoints(self, schema: bytes, auth: str) -> list[resources.UsableCheckpoint]:
         """Checkpoints that the API returns, the newest first."""
-        answer = await self._transport.request("GET", _checkpoints(schema), auth=auth)
-        return answer.convert(_Listed)
+        return await self._json(_Checkpoints, f"{reference('schemas', schema)}checkpoints/", auth)
 
-    async def add(self, schema: bytes, checkpoint: wire.Checkpoint, auth: str) -> None:
+    async def add_checkpoint(self, schema: bytes, checkpoint: wire.Checkpoint, auth: str) -> None:
         """Store a checkpoint at the API; repeating is safe.
 
         Raises:
             BadInput: ``invalid_checkpoint``.
             Conflict: ``roster_moved``, ``key_mismatch``, ``log_conflict``.
         """
-        body = wire.encode([checkpoint])
-        await self._transport.request(
-            "POST",
-            _checkpoints(schema),
-            data=body,
-            headers={"Content-Type": wire.MEDIA_TYPE},
-            auth=auth,
-            timeout=self._transport.timing.silent_seconds + len(body) / _STORED_RATE,
-            repeatable=True,
-        )
+        path = f"{reference('schemas', schema)}checkpoints/"
+        await self._frames(path, wire.encode([checkpoint]), auth)
 
+    # --- erasure ----------------------------------------------------------------------------
 
-def _checkpoints(schema: bytes) -> str:
-    return f"{reference('schemas', schema)}checkpoints/"
+    async def erasure(self, schema: bytes, auth: str) -> resources.ErasureState:
+        return await self._json(resources.ErasureState, _erasure(schema), auth)
 
+    async def erasure_progress(self, schema: bytes, auth: str) -> resources.ErasureProgress:
+        """The same as :meth:`erasure`, without the counts: cheap enough to poll."""
+        counts = {"counts": "false"}
+        return await self._json(resources.ErasureProgress, _erasure(schema), auth, counts)
 
-class ErasureApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def state(self, schema: bytes, auth: str) -> resources.ErasureState:
-        answer = await self._transport.request("GET", _erasure(schema), auth=auth)
-        return answer.convert(resources.ErasureState)
-
-    async def progress(self, schema: bytes, auth: str) -> resources.ErasureProgress:
-        """The same as :meth:`state`, without the counts: cheap enough to poll."""
-        params = {"counts": "false"}
-        answer = await self._transport.request("GET", _erasure(schema), params=params, auth=auth)
-        return answer.convert(resources.ErasureProgress)
-
-    async def ask(self, schema: bytes, auth: str) -> resources.ErasureState:
+    async def erase(self, schema: bytes, auth: str) -> resources.ErasureState:
         """Request immediate erasure of all ended data."""
-        answer = await self._transport.request("POST", _erasure(schema), auth=auth, repeatable=True)
+        answer = await self.transport.request("POST", _erasure(schema), auth=auth, repeatable=True)
         return answer.convert(resources.ErasureState)
 
     async def hold(
         self, schema: bytes, uid: uuid.UUID, version: int, reason: str, auth: str
     ) -> None:
         """Begin or renew a hold on a version of a schema's log."""
+        path = f"{reference('schemas', schema)}holds/"
         body = {"id": str(uid), "version": version, "reason": reason}
-        await self._transport.request("PUT", _holds(schema), json=body, auth=auth, repeatable=True)
+        await self.transport.request("PUT", path, json=body, auth=auth, repeatable=True)
 
     async def release(self, schema: bytes, uid: uuid.UUID, auth: str) -> None:
         """End a hold."""
-        await self._transport.request(
-            "DELETE", _holds(schema), params={"id": str(uid)}, auth=auth, repeatable=True
+        path = f"{reference('schemas', schema)}holds/"
+        await self.transport.request(
+            "DELETE", path, params={"id": str(uid)}, auth=auth, repeatable=True
         )
+
+
+def _job(job: bytes) -> str:
+    return f"/api/jobs/{uuid.UUID(bytes=job)}/"
 
 
 def _erasure(schema: bytes) -> str:
     return f"{reference('schemas', schema)}erasure/"
-
-
-def _holds(schema: bytes) -> str:
-    return f"{reference('schemas', schema)}holds/"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, CheckpointApi, read_list
+from encrypted_records.client.api import Api, read_list
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.index.log.order import LogHead
@@ -121,7 +121,6 @@ class Copier:
         self._transport = transport
         self._api = Api(transport)
         self._rosters = RosterApi(transport)
-        self._checkpoints = CheckpointApi(transport)
         self._store = store
         self._tell = tell
         self._forget = forget
@@ -367,7 +366,7 @@ class Copier:
         """
         before, state.checkpoint = state.checkpoint, ""
         uid, ledger = ids.from_text(schema), state.log.ledger
-        listed = await self._checkpoints.listed(uid, "")
+        listed = await self._api.checkpoints(uid, "")
         if not listed:
             return
         with suppress(errors.MirrorBroken):
@@ -378,7 +377,7 @@ class Copier:
             ):
                 state.checkpoint = before
                 return
-        found, _ = await self._checkpoints.read(uid, ledger.version, "")
+        found, _ = await self._api.manifest_from_checkpoint(uid, ledger.version, "")
         if found is not None and is_of_log(found, ledger):
             data = wire.encode([found])
             state.checkpoint = layout.by_content(f"schemas/{schema}/checkpoints", data)

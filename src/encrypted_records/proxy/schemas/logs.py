@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, CheckpointApi
+from encrypted_records.client.api import Api
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
@@ -61,7 +61,6 @@ class LogReader:
         see: See,
     ) -> None:
         self._api = api
-        self._checkpoints = CheckpointApi(api.transport)
         self._keyrings = keyrings
         self._heads = heads
         self._ledgers = ledgers
@@ -245,7 +244,7 @@ class LogReader:
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         known = 0 if seen is None else seen.version
         try:
-            found, deltas = await self._checkpoints.read(schema, known, caller.auth)
+            found, deltas = await self._api.manifest_from_checkpoint(schema, known, caller.auth)
         except errors.Conflict:
             return None, None  # the log is read from its beginning, and compared with what was seen
         if found is None:
@@ -329,7 +328,7 @@ NEVER = CheckpointPolicy(least=1 << 62, most=1 << 62)
 class CheckpointWriter:
     def __init__(
         self,
-        api: CheckpointApi,
+        api: Api,
         reader: LogReader,
         catch_up: Callable[[Holder, SchemaState], Awaitable[None]],
         background: Background,
@@ -382,7 +381,7 @@ class CheckpointWriter:
             log.info("no checkpoint is written: %s", error.message)
 
     async def _write(self, caller: Holder, state: SchemaState) -> None:
-        listed = await self._api.listed(state.id, caller.auth)
+        listed = await self._api.checkpoints(state.id, caller.auth)
         if listed:
             newest = (listed[0].version, listed[0].key_version)
             state.checkpointed, state.tried = max(state.checkpointed, newest), (0, 0)
@@ -401,7 +400,7 @@ class CheckpointWriter:
         if len(made.body) > wire.MAX_CHECKPOINT_BYTES:
             log.info("no checkpoint is written: it would be too large")
             return
-        await self._api.add(state.id, made, caller.auth)
+        await self._api.add_checkpoint(state.id, made, caller.auth)
         body = wire.decode_checkpoint_body(made)
         state.checkpointed = (body.version, body.key_version)
         state.own_checkpoint = wire.checkpoint_digest(made)
@@ -451,7 +450,7 @@ class CheckpointWriter:
 
     async def _compare_newest(self, caller: Holder, state: SchemaState) -> None:
         """Compare the API's newest checkpoint, updated to the log's version, with the log."""
-        found, deltas = await self._api.read(state.id, 0, caller.auth)
+        found, deltas = await self._api.manifest_from_checkpoint(state.id, 0, caller.auth)
         if found is None:
             # Hidden from us, it may still be shown to others: each of them verifies it in the
             # background, and the checkpoint that is written now replaces it.

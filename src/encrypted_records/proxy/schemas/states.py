@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, CheckpointApi, Moved
+from encrypted_records.client.api import Api, Moved
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead, LogMembership
 from encrypted_records.index.roster.roster import require_signed, require_writer
@@ -230,8 +230,7 @@ class Schemas:
         self._readiness = Readiness(api, sharing, self.source)
         self._reader = LogReader(api, keyrings, heads, ledgers, rows, self.source, self._see)
         self._checkpoints = CheckpointWriter(
-            *(CheckpointApi(api.transport), self._reader, self.catch_up),
-            *(background, checkpointing),
+            api, self._reader, self.catch_up, background, checkpointing
         )
         #: by user: two users who store into one schema number their commits separately
         self._writers: dict[bytes, bytes] = {}

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, ErasureApi, KnownState, Moved
+from encrypted_records.client.api import Api, KnownState, Moved
 from encrypted_records.errors import ErsError, LogBroken, TooLarge, Unavailable
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Counted, Sizes
@@ -261,9 +261,9 @@ class VersionHold:
     async def begin(self) -> None:
         """Begin or extend the hold. If that fails, data may be erased while it is read, which has
         its specific error."""
-        erasures = ErasureApi(self.api.transport)
+        auth = self.caller.auth
         try:
-            await erasures.hold(self.schema, self.uid, self.version, self.reason, self.caller.auth)
+            await self.api.hold(self.schema, self.uid, self.version, self.reason, auth)
         except ErsError as error:
             log.warning("a version is not held at the API: %s", error.message)
 
@@ -281,8 +281,7 @@ class VersionHold:
     async def end(self) -> None:
         """End the hold; if that fails, it expires."""
         with suppress(ErsError):
-            erasures = ErasureApi(self.api.transport)
-            await erasures.release(self.schema, self.uid, self.caller.auth)
+            await self.api.release(self.schema, self.uid, self.caller.auth)
 
     async def _renew(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from encrypted_records import errors, runtime
-from encrypted_records.client.api import Api, ErasureApi
+from encrypted_records.client.api import Api
 from encrypted_records.client.proxy.erasure import IndexLeft
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model import ids, resources
@@ -96,7 +96,6 @@ class Eraser:
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._api = api
-        self._erasures = ErasureApi(api.transport)
         self._schemas = schemas
         self._merger = merger
         self._changer = changer
@@ -107,7 +106,7 @@ class Eraser:
 
     async def look_briefly(self, caller: Holder, schema: bytes) -> resources.ErasureProgress:
         """Progress at the API; nothing is counted."""
-        return await self._erasures.progress(schema, caller.auth)
+        return await self._api.erasure_progress(schema, caller.auth)
 
     async def look(self, caller: Holder, schema: bytes) -> tuple[resources.ErasureState, IndexLeft]:
         """The ended data of a schema that remains: at the API, and in its index."""
@@ -120,7 +119,7 @@ class Eraser:
             sum(len(snapshot.dead_rows(segment)) - segment.purged for segment in segments),
             min((day for day in since if day is not None), default=None),
         )
-        return await self._erasures.state(schema, caller.auth), index
+        return await self._api.erasure(schema, caller.auth), index
 
     async def estimate(self, caller: Holder, record_ids: Sequence[bytes]) -> list[ErasureCost]:
         """The cost of erasing these records; nothing is changed.
@@ -176,7 +175,7 @@ class Eraser:
         for schema in sorted(schemas):
             state = await self._schemas.refresh(caller, schema)
             merged = await self._merger.purge(caller, state)
-            requested.append((state, merged, await self._erasures.ask(schema, caller.auth)))
+            requested.append((state, merged, await self._api.erase(schema, caller.auth)))
             # A stored log has the headers of segments, sealed.
             await runtime.in_thread(self._ledgers.drop, caller.user, schema)
         await runtime.in_thread(self._empty_logs)
@@ -209,10 +208,10 @@ class Eraser:
                 break
             await runtime.sleep(min(pause, left))
             pause = min(pause * 1.5, MAX_POLL_INTERVAL)
-            latest = await self._erasures.progress(state.id, caller.auth)
+            latest = await self._api.erasure_progress(state.id, caller.auth)
         if latest is requested:
             return requested
-        return await self._erasures.state(state.id, caller.auth)
+        return await self._api.erasure(state.id, caller.auth)
 
     def _empty_logs(self) -> None:
         self._pages.empty_log()

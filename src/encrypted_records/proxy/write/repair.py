@@ -22,7 +22,7 @@ from itertools import islice
 from pyroaring import BitMap
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, DamageApi
+from encrypted_records.client.api import Api
 from encrypted_records.errors import Altered, Conflict, Malformed, NotFound
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.snapshot import Snapshot
@@ -284,7 +284,6 @@ class Repairer:
         self, api: Api, schemas: Schemas, merger: MergeScheduler, changer: Updater
     ) -> None:
         self._api = api
-        self._damage = DamageApi(api.transport)
         self._schemas = schemas
         self._merger = merger
         self._changer = changer
@@ -325,7 +324,7 @@ class Repairer:
 
     async def _find(self, caller: Holder, schema: bytes) -> tuple[SchemaState, _Losses]:
         state = await self._schemas.refresh(caller, schema)
-        damage = await self._damage.of(schema, caller.auth)
+        damage = await self._api.damage(schema, caller.auth)
         return state, await runtime.in_thread(_compare, state.ledger.snapshot(), damage)
 
     async def _rebuild(self, caller: Holder, state: SchemaState, lost: Segment) -> None:
