@@ -304,9 +304,7 @@ class Services:
         self.signing = SchemaSigning(self.schemas, self.sharing)
         self.verifier = LogVerifier(api, self.schemas)
         self.salvager = Salvager(
-            *(api, self.schemas),
-            answer_bytes=overrides.salvaged_bytes,
-            temporary_pages=overrides.salvage_pages,
+            api, self.schemas, overrides.salvaged_bytes, overrides.salvage_pages
         )
 
     def _store_records(self, overrides: Overrides) -> None:

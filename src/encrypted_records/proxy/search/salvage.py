@@ -108,6 +108,7 @@ class Salvage:
     batches: AsyncIterator[Sequence[SavedRecord]]
 
 
+@dataclass(eq=False, repr=False)
 class Salvager:
     """
     Args:
@@ -115,18 +116,10 @@ class Salvager:
         temporary_pages: maximum size of the temporary database, in pages of 4 KiB.
     """
 
-    def __init__(
-        self,
-        api: Api,
-        schemas: Schemas,
-        *,
-        answer_bytes: int = ANSWER_BYTES,
-        temporary_pages: int = MOST_TEMPORARY_PAGES,
-    ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._answer_bytes = answer_bytes
-        self._temporary_pages = temporary_pages
+    _api: Api
+    _schemas: Schemas
+    _answer_bytes: int = ANSWER_BYTES
+    _temporary_pages: int = MOST_TEMPORARY_PAGES
 
     async def salvage(
         self, caller: Callable[[], Awaitable[Holder]], schema: bytes, *, ended: bool = True

@@ -35,20 +35,13 @@ from encrypted_records.proxy.sharing.reading import RosterReader, View
 _Outcome = Literal["stored", "moved", "has_records"]
 
 
+@dataclass(eq=False, repr=False)
 class Founding:
-    def __init__(
-        self,
-        api: RosterApi,
-        keyrings: Keyrings,
-        reader: RosterReader,
-        changes: RosterChanges,
-        grants: OwnGrants,
-    ) -> None:
-        self._api = api
-        self._keyrings = keyrings
-        self._reader = reader
-        self._changes = changes
-        self._grants = grants
+    _api: RosterApi
+    _keyrings: Keyrings
+    _reader: RosterReader
+    _changes: RosterChanges
+    _grants: OwnGrants
 
     async def found(self, holder: Holder, organization: bytes, name: str) -> View:
         """The organization as the user's proxy knows it, founded now if it has no roster.

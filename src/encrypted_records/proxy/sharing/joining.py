@@ -66,14 +66,12 @@ class JoinedOrganization:
     members: int
 
 
+@dataclass(eq=False, repr=False)
 class Inviting:
-    def __init__(
-        self, api: RosterApi, keyrings: Keyrings, reader: RosterReader, changes: RosterChanges
-    ) -> None:
-        self._api = api
-        self._keyrings = keyrings
-        self._reader = reader
-        self._changes = changes
+    _api: RosterApi
+    _keyrings: Keyrings
+    _reader: RosterReader
+    _changes: RosterChanges
 
     async def invite(
         self,

@@ -315,14 +315,12 @@ class ServiceMaking:
         return MadeService(service, ServiceKey(service, secret).text, expires)
 
 
+@dataclass(eq=False, repr=False)
 class Asking:
-    def __init__(
-        self, api: RosterApi, reader: RosterReader, changes: RosterChanges, finder: RosterFinder
-    ) -> None:
-        self._api = api
-        self._reader = reader
-        self._changes = changes
-        self._finder = finder
+    _api: RosterApi
+    _reader: RosterReader
+    _changes: RosterChanges
+    _finder: RosterFinder
 
     async def set_listed(
         self, holder: Holder, organization: bytes, dataset: bytes, *, listed: bool

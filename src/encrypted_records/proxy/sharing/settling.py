@@ -118,24 +118,15 @@ class _LogEnds:
     silent: dict[bytes, ErsError]
 
 
+@dataclass(eq=False, repr=False)
 class Settling:
-    def __init__(
-        self,
-        api: RosterApi,
-        keyrings: Keyrings,
-        reader: RosterReader,
-        changes: RosterChanges,
-        grants: OwnGrants,
-        heads: LogHeads,
-        certain: Callable[[], Awaitable[float]],
-    ) -> None:
-        self._api = api
-        self._keyrings = keyrings
-        self._reader = reader
-        self._changes = changes
-        self._grants = grants
-        self._heads = heads
-        self._certain = certain
+    _api: RosterApi
+    _keyrings: Keyrings
+    _reader: RosterReader
+    _changes: RosterChanges
+    _grants: OwnGrants
+    _heads: LogHeads
+    _certain: Callable[[], Awaitable[float]]
 
     async def settle(self, holder: Holder, organization: bytes) -> AppliedChanges:
         """Apply all pending changes that can be applied; a failed change does not stop the others.

@@ -323,14 +323,12 @@ class DefinitionPlan:
         return with_ids_for_types(self.new, self.present)
 
 
+@dataclass(eq=False, repr=False)
 class DefinitionChanger:
-    def __init__(
-        self, api: Api, schemas: Schemas, committer: Committer, runner: QueryRunner
-    ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._committer = committer
-        self._runner = runner
+    _api: Api
+    _schemas: Schemas
+    _committer: Committer
+    _runner: QueryRunner
 
     async def has_log(self, user: bytes, schema: bytes, auth: str) -> bool:
         """Whether the schema has commits, as the API says or the user has seen; until then, anyone

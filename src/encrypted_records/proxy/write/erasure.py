@@ -83,26 +83,16 @@ class SubjectReceipt:
     erased: Sequence[ErasureReceipt]
 
 
+@dataclass(eq=False, repr=False)
 class Eraser:
-    def __init__(
-        self,
-        api: Api,
-        schemas: Schemas,
-        merger: MergeScheduler,
-        changer: Updater,
-        datasets: DatasetSchemas,
-        pages: DiskCache,
-        ledgers: LedgerStore,
-        wait_seconds: float = WAIT_SECONDS,
-    ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._merger = merger
-        self._changer = changer
-        self._datasets = datasets
-        self._pages = pages
-        self._ledgers = ledgers
-        self._wait_seconds = wait_seconds
+    _api: Api
+    _schemas: Schemas
+    _merger: MergeScheduler
+    _changer: Updater
+    _datasets: DatasetSchemas
+    _pages: DiskCache
+    _ledgers: LedgerStore
+    _wait_seconds: float = WAIT_SECONDS
 
     async def look_briefly(self, caller: Holder, schema: bytes) -> resources.ErasureProgress:
         """Progress at the API; nothing is counted."""
@@ -358,20 +348,13 @@ class Forgotten:
     waits_for: Sequence[ErasureReceipt] = ()
 
 
+@dataclass(eq=False, repr=False)
 class OlderKeys:
-    def __init__(
-        self,
-        api: Api,
-        schemas: Schemas,
-        sharing: Sharing,
-        datasets: DatasetSchemas,
-        eraser: Eraser,
-    ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._sharing = sharing
-        self._datasets = datasets
-        self._eraser = eraser
+    _api: Api
+    _schemas: Schemas
+    _sharing: Sharing
+    _datasets: DatasetSchemas
+    _eraser: Eraser
 
     async def look(self, caller: Holder, dataset: bytes) -> KeysInUse:
         """Find out what the older keys of a dataset are still needed for; nothing is changed.

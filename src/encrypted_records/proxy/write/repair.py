@@ -279,14 +279,12 @@ class _Losses:
         )
 
 
+@dataclass(eq=False, repr=False)
 class Repairer:
-    def __init__(
-        self, api: Api, schemas: Schemas, merger: MergeScheduler, changer: Updater
-    ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._merger = merger
-        self._changer = changer
+    _api: Api
+    _schemas: Schemas
+    _merger: MergeScheduler
+    _changer: Updater
 
     async def look(self, caller: Holder, schema: bytes) -> SchemaLoss:
         """Losses to be repaired, according to the API.

@@ -97,22 +97,14 @@ class StoredChange:
     rounded: Sequence[str]
 
 
+@dataclass(eq=False, repr=False)
 class Updater:
-    def __init__(
-        self,
-        api: Api,
-        schemas: Schemas,
-        runner: QueryRunner,
-        committer: Committer,
-        merger: MergeScheduler,
-        unique: UniqueKeys,
-    ) -> None:
-        self._api = api
-        self._schemas = schemas
-        self._runner = runner
-        self._committer = committer
-        self._merger = merger
-        self._unique = unique
+    _api: Api
+    _schemas: Schemas
+    _runner: QueryRunner
+    _committer: Committer
+    _merger: MergeScheduler
+    _unique: UniqueKeys
 
     async def change(
         self,
@@ -449,22 +441,14 @@ class UpsertOutcome:
     rounded: Sequence[str]
 
 
+@dataclass(eq=False, repr=False)
 class Upserter:
-    def __init__(
-        self,
-        schemas: Schemas,
-        committer: Committer,
-        merger: MergeScheduler,
-        unique: UniqueKeys,
-        shown_names: ShownNames,
-        own_origins: tuple[str, ...],
-    ) -> None:
-        self._schemas = schemas
-        self._committer = committer
-        self._merger = merger
-        self._unique = unique
-        self._shown_names = shown_names
-        self._own_origins = own_origins
+    _schemas: Schemas
+    _committer: Committer
+    _merger: MergeScheduler
+    _unique: UniqueKeys
+    _shown_names: ShownNames
+    _own_origins: tuple[str, ...]
 
     async def store(self, caller: Holder, body: bytes, by: Sequence[str]) -> list[UpsertOutcome]:
         """Store all of these records, or none, in the order of the input.
