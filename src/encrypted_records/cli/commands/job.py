@@ -19,7 +19,7 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, row_of, takes_output
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
-from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
+from encrypted_records.client.proxy.jobs import JobProgress, OnConflict, UploadOptions
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.proxy.uploads import LocalFile
 from encrypted_records.client.sdk.files import Moved, bar, job_bar
@@ -45,19 +45,6 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class JobOrder:
-    """How a job is to be done; ``schema`` is the id of that of records that name none."""
-
-    schema: str | None = None
-    batch_size: int | None = None
-    skip_invalid: bool = False
-    on_conflict: OnConflict | None = None
-    by: tuple[str, ...] = ()
-    again: bool = False
-    reading: bytes | None = None
-
-
-@dataclass(frozen=True)
 class JobFlags:
     """The options of :func:`takes_job_options`: how the records of a file are stored.
 
@@ -76,16 +63,16 @@ class JobFlags:
 
     def order(
         self, schema: str | None, *, skip_invalid: bool, reading: bytes | None = None
-    ) -> JobOrder:
-        return JobOrder(
-            schema,
-            self.batch_size,
-            skip_invalid,
-            self.on_conflict,
-            self.by,
-            self.again,
-            reading,
-        )
+    ) -> UploadOptions:
+        return {
+            "schema": schema,
+            "batch_size": self.batch_size,
+            "skip_invalid": skip_invalid,
+            "on_conflict": self.on_conflict,
+            "by": self.by,
+            "again": self.again,
+            "reading": reading,
+        }
 
 
 #: Errors that say that a file is not written in the format of the HTTP API.
@@ -175,7 +162,7 @@ def takes_job_options(command: Command) -> Command:
     return wrapped  # type: ignore[no-any-return] # click's decorators return Any
 
 
-async def send(session: CommandSession, source: FileSource, order: JobOrder) -> str:
+async def send(session: CommandSession, source: FileSource, order: UploadOptions) -> str:
     """Send all of a source; the id of its job. A large file can go on after an interruption."""
     large = source.size is not None and source.size >= session.limits.resumable_bytes
     if source.file is not None and large:
@@ -190,7 +177,7 @@ async def send_pieces(
     session: CommandSession,
     pieces: AsyncIterator[bytes],
     media_type: str,
-    order: JobOrder,
+    order: UploadOptions,
     size: int | None = None,
     filename: str = "",
 ) -> str:
@@ -199,7 +186,7 @@ async def send_pieces(
     with bar("uploading", of_bytes=True) as move:
         body = _moving(pieces, size, move, flawed)
         try:
-            return await session.client.upload(body, media_type, **vars(order), filename=filename)
+            return await session.client.upload(body, media_type, **order, filename=filename)
         except Unavailable:
             # A failing source ends the connection; its error is the reason.
             if flawed:
@@ -235,17 +222,17 @@ class StartedUpload(msgspec.Struct, frozen=True):
 
 
 async def _send_file(
-    session: CommandSession, file: LocalFile, media_type: str, order: JobOrder
+    session: CommandSession, file: LocalFile, media_type: str, order: UploadOptions
 ) -> str:
     begun = StateFile("uploads", StartedUpload)
     size = file.size or 0
-    key = f"{session.address} {order.schema} {order.skip_invalid} {file.mark}"
-    if order.again:
+    key = f"{session.address} {order['schema']} {order['skip_invalid']} {file.mark}"
+    if order["again"]:
         key = f"again {key}"
-    if order.reading is not None:
-        key = f"{hashlib.sha256(order.reading).hexdigest()[:16]} {key}"
-    if order.on_conflict:
-        key = f"{order.on_conflict} {','.join(order.by)} {key}"
+    if (reading := order["reading"]) is not None:
+        key = f"{hashlib.sha256(reading).hexdigest()[:16]} {key}"
+    if on_conflict := order["on_conflict"]:
+        key = f"{on_conflict} {','.join(order['by'])} {key}"
     begun_upload = begun.read().get(key)
     if begun_upload is not None:
         try:
@@ -254,9 +241,7 @@ async def _send_file(
         except NotFound:  # it has expired, or its job was cancelled
             begun_upload = None
     if begun_upload is None:
-        begun_upload = StartedUpload(
-            *await session.client.begin_upload(file, media_type, **vars(order))
-        )
+        begun_upload = StartedUpload(*await session.client.begin_upload(file, media_type, **order))
         begun.put(key, begun_upload)
     try:
         with bar("uploading", of_bytes=True) as move:

@@ -11,7 +11,6 @@ import click
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.erasure import cost_line, say_erased
 from encrypted_records.cli.commands.job import (
-    JobOrder,
     again_option,
     finish,
     going_on,
@@ -101,7 +100,7 @@ async def create(
     if len(first_ones) > MAX_DIRECT:
         pieces = _lines(first_ones, records)
         try:
-            job = await send_pieces(session, pieces, KINDS["ndjson"], JobOrder(again=again))
+            job = await send_pieces(session, pieces, KINDS["ndjson"], {"again": again})
         except UploadedBefore as error:
             job = await going_on(session, error)
         return await finish(session, job, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -165,20 +165,32 @@ class UnchangedRecords(msgspec.Struct, frozen=True):
     count: Count
 
 
+class UploadOptions(TypedDict, total=False):
+    """How the records of an upload are stored.
+
+    Attributes:
+        schema: id or path of the schema of records that name none, and of CSV.
+        batch_size: the unit of progress.
+        skip_invalid: store the valid rows if some are invalid, instead of nothing.
+        on_conflict: handling of rows whose values of unique fields other records have; by default,
+            they are invalid.
+        by: the fields of a unique set, by which a row finds the record that it replaces.
+        again: store them once more, if the same bytes were stored in the schema before.
+        reading: how the bytes are read, from ``detect``: the JSON of a recipe.
+    """
+
+    schema: str | None
+    batch_size: int | None
+    skip_invalid: bool
+    on_conflict: OnConflict | None
+    by: str | Sequence[str]
+    again: bool
+    reading: bytes | None
+
+
 class Jobs(Connection):
     async def upload(
-        self,
-        body: Body,
-        media_type: str,
-        *,
-        schema: str | None = None,
-        batch_size: int | None = None,
-        skip_invalid: bool = False,
-        on_conflict: OnConflict | None = None,
-        by: str | Sequence[str] = (),
-        again: bool = True,
-        filename: str = "",
-        reading: bytes | None = None,
+        self, body: Body, media_type: str, *, filename: str = "", **options: Unpack[UploadOptions]
     ) -> str:
         """Begin a job with any number of records, in one request; returns its id.
 
@@ -186,33 +198,24 @@ class Jobs(Connection):
             body: bytes, or a stream of them.
             media_type: ``application/json`` (an array of records), ``application/x-ndjson`` (one
                 per line) or ``text/csv``.
-            schema: id or path of the schema of records that name none, and of CSV.
-            batch_size: the unit of progress.
-            skip_invalid: store the valid rows if some are invalid, instead of nothing.
-            on_conflict: handling of rows whose values of unique fields other records have; by
-                default, they are invalid.
-            by: the fields of a unique set, by which a row finds the record that it replaces.
-            again: store them once more, if the same bytes were stored in the schema before.
             filename: name of the source file; only the proxy stores it.
-            reading: how the bytes are read, from ``detect``: the JSON of a recipe.
+            options: :class:`UploadOptions`; ``again`` is true unless it is given.
 
         Raises:
             Conflict: ``uploaded_before``, unless ``again`` is true.
         """
-        metadata = on_repeat(on_conflict, again=again) | (
-            {"filename": filename} if filename else {}
-        )
-        metadata |= name_reading(reading)
+        metadata = file_metadata(options, again=True)
+        metadata |= {"filename": filename} if filename else {}
         answer = await self._transport.request(
             "POST",
             "/api/jobs/upload/",
             data=body,
             headers={
                 "Content-Type": media_type,
-                **job_headers(batch_size, skip_invalid, on_conflict),
+                **job_headers(options),
                 **upload_metadata(metadata),
             },
-            params=name_schema(schema) | name_set(by),
+            params=target_names(options),
         )
         return answer.convert(BegunJob).job_id
 
@@ -285,20 +288,32 @@ class Jobs(Connection):
         return last
 
 
-def job_headers(
-    batch_size: int | None, skip_invalid: bool, on_conflict: OnConflict | None = None
-) -> dict[str, str]:
+def job_headers(options: UploadOptions) -> dict[str, str]:
     """The headers with the options of a job."""
-    headers = {} if batch_size is None else {"X-Batch-Size": str(batch_size)}
+    size, on_conflict = options.get("batch_size"), options.get("on_conflict")
+    headers = {} if size is None else {"X-Batch-Size": str(size)}
     headers |= {} if on_conflict is None else {"X-On-Conflict": on_conflict}
-    return headers | ({"X-On-Invalid": "skip"} if skip_invalid else {})
+    return headers | ({"X-On-Invalid": "skip"} if options.get("skip_invalid") else {})
 
 
-def on_repeat(on_conflict: OnConflict | None, *, again: bool) -> dict[str, str]:
-    """The member that tells the proxy how to handle bytes that it has stored before. Rows that
-    replace others, or are skipped for them, are stored only once in any case.
+def file_metadata(options: UploadOptions, *, again: bool) -> dict[str, str]:
+    """The metadata that say how a file is read, and how bytes are handled that the proxy has stored
+    before. Rows that replace others, or are skipped for them, are stored only once in any case.
+
+    Args:
+        again: if the options do not say it.
     """
-    return {} if again or on_conflict in ("skip", "replace") else {"on_repeat": "refuse"}
+    reading, on_conflict = options.get("reading"), options.get("on_conflict")
+    metadata = {} if reading is None else {"reading": reading.decode()}
+    is_once = not options.get("again", again) and on_conflict not in ("skip", "replace")
+    return metadata | ({"on_repeat": "refuse"} if is_once else {})
+
+
+def target_names(options: UploadOptions) -> dict[str, str]:
+    """The names of the schema, and of the unique set that finds records to replace."""
+    schema, by = options.get("schema"), options.get("by")
+    names = {} if schema is None else {"schema": schema}
+    return names | ({"by": ",".join(several(by))} if by else {})
 
 
 def upload_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -307,18 +322,6 @@ def upload_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
         f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in metadata.items()
     )
     return {"Upload-Metadata": ",".join(pairs)} if metadata else {}
-
-
-def name_schema(schema: str | None) -> dict[str, str]:
-    return {} if schema is None else {"schema": schema}
-
-
-def name_reading(reading: bytes | None) -> dict[str, str]:
-    return {} if reading is None else {"reading": reading.decode()}
-
-
-def name_set(by: str | Sequence[str]) -> dict[str, str]:
-    return {"by": ",".join(several(by))} if by else {}
 
 
 def _progress(text: str) -> JobProgress:

@@ -12,22 +12,20 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Self, Unpack
 from urllib.parse import urlsplit
 
 from encrypted_records import runtime
 from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.client.proxy.jobs import (
-    OnConflict,
+    UploadOptions,
+    file_metadata,
     job_headers,
-    name_reading,
-    name_schema,
-    name_set,
-    on_repeat,
+    target_names,
     upload_metadata,
 )
 from encrypted_records.errors import (
@@ -228,53 +226,24 @@ def read_head(file: LocalFile) -> bytes:
 
 
 class Uploads(Connection):
-    async def upload_file(
-        self,
-        path: Path,
-        *,
-        schema: str | None = None,
-        batch_size: int | None = None,
-        skip_invalid: bool = False,
-        on_conflict: OnConflict | None = None,
-        by: str | Sequence[str] = (),
-        again: bool = False,
-        reading: bytes | None = None,
-    ) -> str:
+    async def upload_file(self, path: Path, **options: Unpack[UploadOptions]) -> str:
         """Send a file, or the content of a pipe, with retries after lost connections; returns the
         id of its job.
-
-        Args: as :meth:`Jobs.upload`.
 
         Raises:
             InvalidSetting: it cannot be read, or was changed during the upload.
             Conflict: ``uploaded_before``, unless ``again`` is true.
             Unavailable: several attempts transferred no data.
         """
+        options = {"again": False, **options}
         with await runtime.in_thread(LocalFile, path) as file:
             if file.size is not None:
-                upload, job = await self.begin_upload(
-                    file,
-                    file.media_type if reading is None else READ_MEDIA_TYPE,
-                    schema=schema,
-                    batch_size=batch_size,
-                    skip_invalid=skip_invalid,
-                    on_conflict=on_conflict,
-                    by=by,
-                    again=again,
-                    reading=reading,
-                )
+                exact = options.get("reading") is None
+                media_type = file.media_type if exact else READ_MEDIA_TYPE
+                upload, job = await self.begin_upload(file, media_type, **options)
                 send = self.send_upload(upload, file)
             else:
-                upload, job = await self.begin_stream(
-                    path.name,
-                    file.media_type,
-                    schema=schema,
-                    batch_size=batch_size,
-                    skip_invalid=skip_invalid,
-                    on_conflict=on_conflict,
-                    by=by,
-                    again=again,
-                )
+                upload, job = await self.begin_stream(path.name, file.media_type, **options)
                 send = self._send_pieces(upload, file)
             try:
                 await send
@@ -294,21 +263,9 @@ class Uploads(Connection):
             piece = following
 
     async def begin_upload(
-        self,
-        file: LocalFile,
-        media_type: str,
-        *,
-        schema: str | None = None,
-        batch_size: int | None = None,
-        skip_invalid: bool = False,
-        on_conflict: OnConflict | None = None,
-        by: str | Sequence[str] = (),
-        again: bool = False,
-        reading: bytes | None = None,
+        self, file: LocalFile, media_type: str, **options: Unpack[UploadOptions]
     ) -> tuple[str, str]:
         """Announce a regular file; returns the path of its upload, and the id of its job.
-
-        Args: as :meth:`Jobs.upload`.
 
         Raises:
             InvalidSetting: the file is a pipe.
@@ -321,43 +278,35 @@ class Uploads(Connection):
             "changed": str(file.changed),
             "ends": await runtime.in_thread(file.digest_of_ends),
         }
-        metadata |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
-        metadata |= name_reading(reading)
-        headers = job_headers(batch_size, skip_invalid, on_conflict)
-        return await self._begin(metadata, {"Upload-Length": str(size)}, headers)
+        return await self._begin(metadata, {"Upload-Length": str(size)}, options, again=False)
 
     async def begin_stream(
-        self,
-        filename: str,
-        media_type: str | None = None,
-        *,
-        schema: str | None = None,
-        batch_size: int | None = None,
-        skip_invalid: bool = False,
-        on_conflict: OnConflict | None = None,
-        by: str | Sequence[str] = (),
-        again: bool = True,
+        self, filename: str, media_type: str | None = None, **options: Unpack[UploadOptions]
     ) -> tuple[str, str]:
         """:meth:`begin_upload` for data of unknown size; :meth:`append` sends it.
 
         Args:
             media_type: needed if the filename does not imply it.
-            again: otherwise, the job fails at the end of data that was stored before:
-                ``uploaded_before``.
+            options: ``again`` is true unless it is given; otherwise, the job fails at the end of
+                data that was stored before: ``uploaded_before``.
         """
         metadata = {"filename": filename} | ({"filetype": media_type} if media_type else {})
-        metadata |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
-        headers = job_headers(batch_size, skip_invalid, on_conflict)
-        return await self._begin(metadata, {"Upload-Defer-Length": "1"}, headers)
+        return await self._begin(metadata, {"Upload-Defer-Length": "1"}, options, again=True)
 
     async def _begin(
-        self, metadata: Mapping[str, str], length: Mapping[str, str], job: Mapping[str, str]
+        self,
+        metadata: Mapping[str, str],
+        length: Mapping[str, str],
+        options: UploadOptions,
+        *,
+        again: bool,
     ) -> tuple[str, str]:
+        described = {**metadata, **target_names(options), **file_metadata(options, again=again)}
         # Repeatable, because an upload without data stores nothing.
         answer = await self._transport.request(
             "POST",
             "/api/files/",
-            headers={**_TUS, **length, **upload_metadata(metadata), **job},
+            headers={**_TUS, **length, **upload_metadata(described), **job_headers(options)},
             repeatable=True,
         )
         try:
