@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from encrypted_records import runtime
 from encrypted_records.errors import ErsError, OutOfSpace, Startup, Unavailable
@@ -356,6 +356,23 @@ class Database:
                 if database.in_transaction:
                     database.execute("ROLLBACK")
                 raise
+
+    def rows(self, statement: str, *values: object) -> list[Any]:
+        """The rows that a statement finds; raises as :meth:`asking`."""
+        with self.asking() as database:
+            return database.execute(statement, values).fetchall()
+
+    def row(self, statement: str, *values: object) -> Any:
+        """The first row that a statement finds, or None; raises as :meth:`asking`."""
+        with self.asking() as database:
+            return database.execute(statement, values).fetchone()
+
+    def run(self, statement: str, *values: object) -> int:
+        """Run a statement as a transaction; returns how many rows it changed. Raises as
+        :meth:`writing`.
+        """
+        with self.asking() as database:
+            return database.execute(statement, values).rowcount
 
     def _name_error(self, error: sqlite3.Error) -> ErsError:
         log.error("%s fails: %s", self._path, _reason_of(error))

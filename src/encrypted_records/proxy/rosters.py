@@ -170,8 +170,7 @@ class Rosters:
 
     def users_of(self, organization: bytes) -> list[bytes]:
         """The users who were shown a roster of an organization."""
-        with self._database.asking() as database:
-            return [row[0] for row in database.execute(_USERS, (organization,))]
+        return [row[0] for row in self._database.rows(_USERS, organization)]
 
     def has_seen(self, user: bytes, organization: bytes) -> bool:
         """Whether a user was ever shown a roster of an organization."""
@@ -182,14 +181,12 @@ class Rosters:
         """The roster summary that a user's proxy was shown on first use; None if none was ever
         shown.
         """
-        with self._database.asking() as database:
-            row = database.execute(_SHOWN, (user, organization)).fetchone()
+        row = self._database.row(_SHOWN, user, organization)
         return None if row is None else belief.RosterSummary(*row)
 
     def organizations(self, user: bytes) -> list[bytes]:
         """The organizations whose roster a user's proxy has seen."""
-        with self._database.asking() as database:
-            return [row[0] for row in database.execute(_KNOWN, (user,))]
+        return [row[0] for row in self._database.rows(_KNOWN, user)]
 
     def keep_entries(
         self, user: bytes, organization: bytes, entries: Sequence[tuple[int, form.RosterEntry]]
@@ -208,8 +205,7 @@ class Rosters:
 
     def kept_entries(self, user: bytes, organization: bytes, first: int) -> list[form.RosterEntry]:
         """The kept entries from a number on, in order."""
-        with self._database.asking() as database:
-            rows = database.execute(_ENTRIES, (user, organization, first)).fetchall()
+        rows = self._database.rows(_ENTRIES, user, organization, first)
         return [_entry(row) for row in rows]
 
     def replace(self, user: bytes, roster: Roster) -> None:
@@ -281,14 +277,12 @@ class Rosters:
 
     def founding(self, user: bytes, organization: bytes) -> form.RosterEntry | None:
         """A first entry that the API may or may not have."""
-        with self._database.asking() as database:
-            row = database.execute(_KEPT, (user, organization)).fetchone()
+        row = self._database.row(_KEPT, user, organization)
         return None if row is None else _entry(row)
 
     def drop_founding(self, user: bytes, organization: bytes) -> None:
         """Delete the first entry: the organization is founded, by this entry or by another."""
-        with self._database.writing() as database:
-            database.execute(_DROP, (user, organization))
+        self._database.run(_DROP, user, organization)
 
     def close(self) -> None:
         self._database.close()

@@ -132,12 +132,11 @@ class QuestionStore:
 
     def delete(self, identifier: bytes, user: bytes, schema: bytes) -> bool:
         """Delete a question; returns whether it existed."""
-        with self._database.asking() as database:
-            deleted = database.execute(
-                "DELETE FROM question WHERE id = ? AND user = ? AND schema = ?",
-                (identifier, user, schema),
-            )
-            return deleted.rowcount > 0
+        deleted = self._database.run(
+            "DELETE FROM question WHERE id = ? AND user = ? AND schema = ?",
+            *(identifier, user, schema),
+        )
+        return deleted > 0
 
     def put_link(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
         """Store a link. Expired links are deleted.
@@ -165,34 +164,28 @@ class QuestionStore:
         """The encrypted question of a link that has not expired."""
         if identifier < _first_that_works():
             return None
-        with self._database.asking() as database:
-            found = database.execute(
-                "SELECT sealed FROM link WHERE id = ? AND schema = ?", (identifier, schema)
-            ).fetchone()
+        found = self._database.row(
+            "SELECT sealed FROM link WHERE id = ? AND schema = ?", identifier, schema
+        )
         return None if found is None else bytes(found[0])
 
     def find_reading(self, user: bytes, schema: bytes) -> tuple[bytes, bytes] | None:
         """Identifier and encrypted reading."""
-        with self._database.asking() as database:
-            found = database.execute(
-                "SELECT id, sealed FROM reading WHERE user = ? AND schema = ?", (user, schema)
-            ).fetchone()
+        found = self._database.row(
+            "SELECT id, sealed FROM reading WHERE user = ? AND schema = ?", user, schema
+        )
         return None if found is None else (bytes(found[0]), bytes(found[1]))
 
     def put_reading(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
-        with self._database.writing() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO reading (user, schema, id, sealed) VALUES (?, ?, ?, ?)",
-                (user, schema, identifier, sealed),
-            )
+        self._database.run(
+            "INSERT OR REPLACE INTO reading (user, schema, id, sealed) VALUES (?, ?, ?, ?)",
+            *(user, schema, identifier, sealed),
+        )
 
     def delete_reading(self, user: bytes, schema: bytes) -> bool:
         """Delete a reading; returns whether it existed."""
-        with self._database.asking() as database:
-            deleted = database.execute(
-                "DELETE FROM reading WHERE user = ? AND schema = ?", (user, schema)
-            )
-            return deleted.rowcount > 0
+        statement = "DELETE FROM reading WHERE user = ? AND schema = ?"
+        return self._database.run(statement, user, schema) > 0
 
     def close(self) -> None:
         self._database.close()

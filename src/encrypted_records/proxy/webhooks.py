@@ -172,16 +172,13 @@ class WebhookStore:
             _put(database, webhook)
 
     def get(self, identifier: bytes) -> StoredWebhook | None:
-        with self._database.asking() as database:
-            query = f"SELECT {_COLUMNS} FROM webhook WHERE id = ?"  # noqa: S608
-            row = database.execute(query, (identifier,)).fetchone()
+        row = self._database.row(f"SELECT {_COLUMNS} FROM webhook WHERE id = ?", identifier)  # noqa: S608
         return None if row is None else _read(row)
 
     def list(self, user: bytes | None = None) -> list[StoredWebhook]:
         """The webhooks of a user, or of all users, the oldest first."""
         query = f"SELECT {_COLUMNS} FROM webhook WHERE ? IS NULL OR user = ? ORDER BY id"  # noqa: S608
-        with self._database.asking() as database:
-            return [_read(row) for row in database.execute(query, (user, user))]
+        return [_read(row) for row in self._database.rows(query, user, user)]
 
     def update(self, webhook: StoredWebhook) -> bool:
         """Store the webhook's new state; False if it was deleted meanwhile."""
@@ -193,8 +190,7 @@ class WebhookStore:
             return True
 
     def delete(self, identifier: bytes) -> None:
-        with self._database.asking() as database:
-            database.execute("DELETE FROM webhook WHERE id = ?", (identifier,))
+        self._database.run("DELETE FROM webhook WHERE id = ?", identifier)
 
     def close(self) -> None:
         self._database.close()

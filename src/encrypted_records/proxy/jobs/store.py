@@ -217,8 +217,7 @@ class JobStore:
 
     def renew(self, job: bytes, token: bytes) -> None:
         """Store another token of the job, sealed."""
-        with self._database.writing() as database:
-            database.execute("UPDATE job SET token = ? WHERE id = ?", (token, job))
+        self._database.run("UPDATE job SET token = ? WHERE id = ?", token, job)
 
     def mark_received(self, job: bytes, size: int, file: bytes | None = None) -> None:
         """Record that all bytes are in the spool.
@@ -237,8 +236,7 @@ class JobStore:
                 database.execute("UPDATE about SET file = ? WHERE job = ?", (file, job))
 
     def mark_counted(self, job: bytes, rows: int) -> None:
-        with self._database.writing() as database:
-            database.execute("UPDATE job SET total = max(total, ?) WHERE id = ?", (rows, job))
+        self._database.run("UPDATE job SET total = max(total, ?) WHERE id = ?", rows, job)
 
     def mark_checked(
         self,
@@ -291,8 +289,7 @@ class JobStore:
         self._phase(job, "publish")
 
     def _phase(self, job: bytes, phase: Phase) -> None:
-        with self._database.writing() as database:
-            database.execute("UPDATE job SET phase = ? WHERE id = ?", (phase, job))
+        self._database.run("UPDATE job SET phase = ? WHERE id = ?", phase, job)
 
     def schemas(self, job: bytes) -> list[CheckedSchema]:
         rows = self._rows(
@@ -490,9 +487,8 @@ class FateStore:
 
     def errors(self, job: bytes) -> list[bytes]:
         """Errors of rows that are left out, in sealed pieces."""
-        with self._database.asking() as database:
-            statement = "SELECT sealed FROM conflict WHERE job = ? ORDER BY number"
-            return [bytes(sealed) for (sealed,) in database.execute(statement, (job,)).fetchall()]
+        statement = "SELECT sealed FROM conflict WHERE job = ? ORDER BY number"
+        return [bytes(sealed) for (sealed,) in self._database.rows(statement, job)]
 
 
 #: Seconds between two states that one watcher gets.

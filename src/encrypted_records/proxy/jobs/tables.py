@@ -279,26 +279,20 @@ class Targets:
         self._database = database
 
     def add(self, job: bytes, target: SealTarget) -> None:
-        with self._database.writing() as database:
-            database.execute(
-                "INSERT INTO target (job, definition, planned, seen, origins)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (
-                    *(job, target.definition, target.planned, target.seen),
-                    msgspec.msgpack.encode(target.origins),
-                ),
-            )
+        self._database.run(
+            "INSERT INTO target (job, definition, planned, seen, origins) VALUES (?, ?, ?, ?, ?)",
+            *(job, target.definition, target.planned, target.seen),
+            msgspec.msgpack.encode(target.origins),
+        )
 
     def get(self, job: bytes) -> SealTarget:
-        with self._database.asking() as database:
-            statement = "SELECT definition, planned, seen, origins FROM target WHERE job = ?"
-            definition, planned, seen, origins = database.execute(statement, (job,)).fetchone()
+        statement = "SELECT definition, planned, seen, origins FROM target WHERE job = ?"
+        definition, planned, seen, origins = self._database.row(statement, job)
         return SealTarget(bytes(definition), bytes(planned), seen, _origins.decode(origins))
 
     def note_seen(self, job: bytes, version: int) -> None:
         """Record the version of the log at which the job begins, or begins again."""
-        with self._database.writing() as database:
-            database.execute("UPDATE target SET seen = ? WHERE job = ?", (version, job))
+        self._database.run("UPDATE target SET seen = ? WHERE job = ?", version, job)
 
     def under_way(self, schema: bytes) -> bool:
         """Whether a job of any user reseals this schema."""
@@ -306,14 +300,12 @@ class Targets:
             "SELECT 1 FROM job WHERE named = ? AND work = 'reseal'"
             " AND state IN ('uploading', 'processing')"
         )
-        with self._database.asking() as database:
-            return database.execute(statement, (schema,)).fetchone() is not None
+        return self._database.row(statement, schema) is not None
 
     def end_of_chunks(self, job: bytes) -> int:
         """The row number at which the existing chunks end."""
         statement = 'SELECT max("offset") FROM chunk WHERE job = ?'
-        with self._database.asking() as database:
-            (end,) = database.execute(statement, (job,)).fetchone()
+        (end,) = self._database.row(statement, job)
         return end or 0
 
     def add_chunks(self, job: bytes, chunks: Sequence[ChunkAt]) -> None:
@@ -355,9 +347,7 @@ class PackStore:
 
     def plan(self, job: bytes, packs: int) -> None:
         """Record the number of packs of a job; none is built yet."""
-        with self._database.writing() as database:
-            change = "UPDATE job SET packs = ?, packed = 0 WHERE id = ?"
-            database.execute(change, (packs, job))
+        self._database.run("UPDATE job SET packs = ?, packed = 0 WHERE id = ?", packs, job)
 
     def read(self, job: bytes) -> tuple[list[SealedRows], dict[tuple[bytes, int], Segment]]:
         """A consistent read of the groups without a separate segment, in the order of chunks,
@@ -366,8 +356,7 @@ class PackStore:
             "SELECT schema, sequence, groups, segments FROM part"
             " WHERE job = ? AND (sequence >= ? OR segments = ?) ORDER BY sequence, schema"
         )
-        with self._database.asking() as database:
-            rows = database.execute(statement, (job, FIRST_SEQUENCE, _NONE)).fetchall()
+        rows = self._database.rows(statement, job, FIRST_SEQUENCE, _NONE)
         groups: list[SealedRows] = []
         segments: dict[tuple[bytes, int], Segment] = {}
         for schema, sequence, uids, packed in rows:
@@ -391,8 +380,7 @@ class PackStore:
 
     def mark(self, job: bytes, packed: int) -> None:
         """Record how many packs are built."""
-        with self._database.writing() as database:
-            database.execute("UPDATE job SET packed = ? WHERE id = ?", (packed, job))
+        self._database.run("UPDATE job SET packed = ? WHERE id = ?", packed, job)
 
     def drop(self, job: bytes, segments: Collection[tuple[bytes, int]]) -> None:
         """Delete segments whose rows were sealed again, and are in other groups now."""

@@ -134,39 +134,32 @@ class AccessStore:
 
     def devices(self) -> list[DeviceRecord]:
         """All devices, including revoked devices; raises as every method here."""
-        with self._database.asking() as database:
-            rows = database.execute(
-                "SELECT id, user, digest, name, way, created, used, revoked FROM device"
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT id, user, digest, name, way, created, used, revoked FROM device"
+        )
         return [_device(*row) for row in rows]
 
     def put_device(self, device: DeviceRecord) -> None:
-        with self._database.asking() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (device.id, device.user, device.digest, device.name, device.way, device.created,
-                 device.used, device.revoked),
-            )  # fmt: skip
+        self._database.run(
+            "INSERT OR REPLACE INTO device VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            *(device.id, device.user, device.digest, device.name, device.way),
+            *(device.created, device.used, device.revoked),
+        )
 
     def delete_device(self, device_id: str) -> None:
-        with self._database.asking() as database:
-            database.execute("DELETE FROM device WHERE id = ?", (device_id,))
+        self._database.run("DELETE FROM device WHERE id = ?", device_id)
 
     def keyrings(self) -> dict[bytes, KeyringRecord]:
         """All keyrings, by user."""
-        with self._database.asking() as database:
-            rows = database.execute(
-                "SELECT user, made, fingerprint, verifier FROM keyring"
-            ).fetchall()
+        rows = self._database.rows("SELECT user, made, fingerprint, verifier FROM keyring")
         return {user: KeyringRecord(*record) for user, *record in rows}
 
     def put_keyring(self, user: bytes, keyring: KeyringRecord) -> None:
-        with self._database.asking() as database:
-            database.execute(
-                "INSERT INTO keyring VALUES (?, ?, ?, ?) ON CONFLICT (user) DO UPDATE"
-                " SET fingerprint = excluded.fingerprint, verifier = excluded.verifier",
-                (user, keyring.made, keyring.fingerprint, keyring.verifier),
-            )
+        self._database.run(
+            "INSERT INTO keyring VALUES (?, ?, ?, ?) ON CONFLICT (user) DO UPDATE"
+            " SET fingerprint = excluded.fingerprint, verifier = excluded.verifier",
+            *(user, keyring.made, keyring.fingerprint, keyring.verifier),
+        )
 
     def note(self, user: bytes, event: Event) -> None:
         """Record an event; a repeated event of the same kind, device and detail on the same day
@@ -192,21 +185,18 @@ class AccessStore:
 
     def events(self, user: bytes) -> list[Event]:
         """Events of the user's keyring, the newest first."""
-        with self._database.asking() as database:
-            rows = database.execute(
-                "SELECT at, kind, device, detail, count FROM event WHERE user = ?"
-                " ORDER BY number DESC",
-                (user,),
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT at, kind, device, detail, count FROM event WHERE user = ? ORDER BY number DESC",
+            user,
+        )
         return [Event(*row) for row in rows]
 
     def last(self, user: bytes, kind: str, detail: str) -> int | None:
         """The time of the last event of this kind and detail."""
-        with self._database.asking() as database:
-            row = database.execute(
-                "SELECT max(at) FROM event WHERE user = ? AND kind = ? AND detail = ?",
-                (user, kind, detail),
-            ).fetchone()
+        row = self._database.row(
+            "SELECT max(at) FROM event WHERE user = ? AND kind = ? AND detail = ?",
+            *(user, kind, detail),
+        )
         found: int | None = row[0]
         return found
 

@@ -242,8 +242,7 @@ class Heads:
 
     def users_of(self, schema: bytes) -> list[bytes]:
         """The users who have seen a log of a schema. Raises as :meth:`remember`."""
-        with self._database.asking() as database:
-            return [row[0] for row in database.execute(_USERS, (schema,))]
+        return [row[0] for row in self._database.rows(_USERS, schema)]
 
     def is_beginning(self, user: bytes, schema: bytes, log: Order) -> bool:
         """Whether the other memory, if there is one, shows that a log is a beginning of the log
@@ -274,8 +273,7 @@ class Heads:
 
     def acceptances(self, schema: bytes) -> list[AcceptedHead]:
         """The last acceptance of each user, the newest first. Raises as :meth:`remember`."""
-        with self._database.asking() as database:
-            rows = database.execute(_ACCEPTANCES, (schema,)).fetchall()
+        rows = self._database.rows(_ACCEPTANCES, schema)
         return [
             AcceptedHead(
                 user, LogHead(version, digest), LogHead(seen, its_digest), bool(writer), time

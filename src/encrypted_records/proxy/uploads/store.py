@@ -132,21 +132,11 @@ class UploadStore:
 
     def put(self, upload: Upload) -> None:
         """Store a new upload, or the new state of a known one."""
-        with self._database.asking() as database:
-            database.execute(
-                f"INSERT OR REPLACE INTO upload ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
-                (
-                    upload.id,
-                    upload.owner,
-                    upload.kind.value,
-                    upload.length,
-                    upload.offset,
-                    upload.state.value,
-                    upload.expires,
-                    upload.note,
-                    upload.began,
-                ),
-            )
+        self._database.run(
+            f"INSERT OR REPLACE INTO upload ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
+            *(upload.id, upload.owner, upload.kind.value, upload.length, upload.offset),
+            *(upload.state.value, upload.expires, upload.note, upload.began),
+        )
 
     def get(self, upload: bytes) -> Upload | None:
         uploads = self._select("WHERE id = ?", upload)
@@ -158,16 +148,14 @@ class UploadStore:
 
     def sum_owed(self) -> int:
         """The number of bytes that are announced and not yet received."""
-        with self._database.asking() as database:
-            (owed,) = database.execute(
-                "SELECT coalesce(sum(length - offset), 0) FROM upload"
-                " WHERE length IS NOT NULL AND state IN ('open', 'verifying')"
-            ).fetchone()
+        (owed,) = self._database.row(
+            "SELECT coalesce(sum(length - offset), 0) FROM upload"
+            " WHERE length IS NOT NULL AND state IN ('open', 'verifying')"
+        )
         return int(owed)
 
     def forget(self, upload: bytes) -> None:
-        with self._database.asking() as database:
-            database.execute("DELETE FROM upload WHERE id = ?", (upload,))
+        self._database.run("DELETE FROM upload WHERE id = ?", upload)
 
     def close(self) -> None:
         self._database.close()
