@@ -386,6 +386,7 @@ class Database:
 
 def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sqlite3.Connection:
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    database.row_factory = sqlite3.Row
     try:
         path.chmod(0o600)
         database.execute("PRAGMA journal_mode = WAL")

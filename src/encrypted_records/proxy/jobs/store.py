@@ -90,12 +90,6 @@ class JobStore:
         self.packs = tables.PackStore(self._database)
         self.targets = tables.Targets(self._database)
 
-    def _rows(self, statement: str, *values: object) -> list[sqlite3.Row]:
-        with self._database.asking() as database:
-            cursor = database.cursor()
-            cursor.row_factory = sqlite3.Row
-            return cursor.execute(statement, values).fetchall()
-
     def add(self, job: StoredJob, token: bytes, file: bytes | None = None) -> None:
         """Store a new job.
 
@@ -156,7 +150,7 @@ class JobStore:
         if began is not None:
             condition += " AND began = ?"
             values.append(began)
-        ((count,),) = self._rows(f"SELECT count(*) FROM job {condition}", *values)  # noqa: S608
+        ((count,),) = self._database.rows(f"SELECT count(*) FROM job {condition}", *values)  # noqa: S608
         order = " ORDER BY created DESC, id LIMIT ? OFFSET ?"
         return count, self._jobs(condition + order, *values, limit, offset)
 
@@ -170,23 +164,25 @@ class JobStore:
 
     def file(self, job: bytes) -> bytes | None:
         """The note on the job's file, sealed; None if there is none."""
-        rows = self._rows("SELECT file FROM about WHERE job = ?", job)
+        rows = self._database.rows("SELECT file FROM about WHERE job = ?", job)
         return rows[0]["file"] if rows else None
 
     def examples(self, job: bytes) -> bytes | None:
         """The cells of some of the job's bad rows, sealed; None if there are none."""
-        rows = self._rows("SELECT examples FROM about WHERE job = ?", job)
+        rows = self._database.rows("SELECT examples FROM about WHERE job = ?", job)
         return rows[0]["examples"] if rows else None
 
     def report(self, job: bytes) -> bytes | None:
         """The report of the job's file, sealed; None before the file is checked, and for a file
         without a reading."""
-        rows = self._rows("SELECT report FROM job WHERE id = ?", job)
+        rows = self._database.rows("SELECT report FROM job WHERE id = ?", job)
         return rows[0]["report"] if rows else None
 
     def stored_groups(self, job: bytes) -> dict[bytes, list[bytes]]:
         """The uids of the groups in which the job's records were stored, by schema."""
-        rows = self._rows("SELECT schema, groups FROM stored WHERE job = ? ORDER BY schema", job)
+        rows = self._database.rows(
+            "SELECT schema, groups FROM stored WHERE job = ? ORDER BY schema", job
+        )
         return {row["schema"]: tables.split_uids(row["groups"]) for row in rows}
 
     def mark_undone(self, job: bytes) -> None:
@@ -203,16 +199,16 @@ class JobStore:
         return self._jobs("WHERE state IN ('completed', 'failed') AND leftovers ORDER BY created")
 
     def _jobs(self, condition: str, *values: object) -> list[StoredJob]:
-        return [tables.job_of(row) for row in self._rows(tables.JOBS + condition, *values)]
+        return [tables.job_of(row) for row in self._database.rows(tables.JOBS + condition, *values)]
 
     def counts(self) -> dict[JobState, int]:
         """The number of jobs in each state, of all users."""
-        rows = self._rows("SELECT state, count(*) AS jobs FROM job GROUP BY state")
+        rows = self._database.rows("SELECT state, count(*) AS jobs FROM job GROUP BY state")
         counts = {row["state"]: row["jobs"] for row in rows}
         return {state: counts.get(state, 0) for state in NEXT}
 
     def token(self, job: bytes) -> bytes:
-        ((token,),) = self._rows("SELECT token FROM job WHERE id = ?", job)
+        ((token,),) = self._database.rows("SELECT token FROM job WHERE id = ?", job)
         return bytes(token)
 
     def renew(self, job: bytes, token: bytes) -> None:
@@ -292,7 +288,7 @@ class JobStore:
         self._database.run("UPDATE job SET phase = ? WHERE id = ?", phase, job)
 
     def schemas(self, job: bytes) -> list[CheckedSchema]:
-        rows = self._rows(
+        rows = self._database.rows(
             "SELECT schema, definition, key_version, tails_version FROM checked WHERE job = ?", job
         )
         return [CheckedSchema(**row) for row in rows]
@@ -319,7 +315,7 @@ class JobStore:
 
     def _chunks(self, condition: str, job: bytes) -> list[ChunkAt]:
         columns = 'number, "offset", "row", first, last'
-        rows = self._rows(f"SELECT {columns} FROM chunk {condition} ORDER BY number", job)  # noqa: S608
+        rows = self._database.rows(f"SELECT {columns} FROM chunk {condition} ORDER BY number", job)  # noqa: S608
         return [ChunkAt(**row) for row in rows]
 
     def done(self, job: bytes, chunk: ChunkAt, parts: Sequence[SealedPart]) -> None:
@@ -341,7 +337,7 @@ class JobStore:
 
     def parts(self, job: bytes, schema: bytes) -> list[StagedContents]:
         """The parts of a schema, in their options."""
-        rows = self._rows(
+        rows = self._database.rows(
             "SELECT groups, segments, holes FROM part WHERE job = ? AND schema = ?"
             " ORDER BY sequence",
             job,
@@ -389,7 +385,7 @@ class JobStore:
 
     def errors(self, job: bytes) -> list[bytes]:
         """The sealed pieces of the list of errors, in their order."""
-        rows = self._rows("SELECT sealed FROM flaws WHERE job = ? ORDER BY number", job)
+        rows = self._database.rows("SELECT sealed FROM flaws WHERE job = ? ORDER BY number", job)
         return [bytes(row["sealed"]) for row in rows]
 
     def forget(self, job: bytes) -> None:
@@ -400,7 +396,9 @@ class JobStore:
 
     def forget_before(self, when: float) -> None:
         """Delete jobs that ended before ``when`` and have no leftovers."""
-        for (job,) in self._rows("SELECT id FROM job WHERE finished < ? AND NOT leftovers", when):
+        for (job,) in self._database.rows(
+            "SELECT id FROM job WHERE finished < ? AND NOT leftovers", when
+        ):
             self.forget(job)
 
     def close(self) -> None:

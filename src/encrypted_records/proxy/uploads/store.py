@@ -16,7 +16,6 @@ writes and syncs one piece, the next one arrives.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -161,13 +160,7 @@ class UploadStore:
         self._database.close()
 
     def _select(self, where: str, *values: object) -> list[Upload]:
-        with self._database.asking() as database:
-            cursor = database.cursor()
-            cursor.row_factory = sqlite3.Row
-            rows = cursor.execute(
-                f"SELECT {_COLUMNS} FROM upload {where}",  # noqa: S608 - our own names
-                values,
-            ).fetchall()
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM upload {where}", *values)  # noqa: S608 - our own names
         return [
             Upload(
                 id=row["id"],
