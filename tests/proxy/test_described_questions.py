@@ -148,9 +148,9 @@ def test_measures_have_every_operator_and_period_of_the_code(document: dict[str,
 
 
 def test_definitions_have_formats_indexes_and_unique_fields(document: dict[str, Any]) -> None:
-    changed = body(document, "post", "/api/schemas/{id}/change/")
-    for described in (changed, parts(document)["PreviewRequest"]):
-        assert described["properties"]["schema"] == link_to("Definition")
+    assert body(document, "post", "/api/schemas/{id}/change/") == link_to("ChangeWanted")
+    for wanted in ("ChangeWanted", "PreviewRequest"):
+        assert parts(document)[wanted]["properties"]["schema"] == link_to("Definition")
     sent = parts(document)["Schema"]["properties"]["schema"]
     for definition in (parts(document)["Definition"], sent):
         assert definition["properties"]["formats"]["enum"] == ["enforced"]

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,7 +19,7 @@ from encrypted_records.client.proxy.schema_logs import (
     SchemaChange,
     SchemaSigned,
 )
-from encrypted_records.errors import Conflict, Flaw, InvalidQuery
+from encrypted_records.errors import Conflict
 from encrypted_records.model.ids import reference
 from encrypted_records.model.record_formats import Format
 from encrypted_records.model.roster import Placement
@@ -28,7 +28,13 @@ from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.forward import sign_change
 from encrypted_records.proxy.api.jobs import JOB_ANSWER, job_answer, name_of_job
 from encrypted_records.proxy.api.parameters import id_in_path
-from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
+from encrypted_records.proxy.http.messages import (
+    MAX_BODY_BYTES,
+    Form,
+    answer,
+    json_line,
+    read_struct,
+)
 from encrypted_records.proxy.jobs.service import target_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
@@ -38,15 +44,19 @@ from encrypted_records.proxy.write.repair import VerificationCounts
 endpoint = Endpoints("schemas")
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    """``renames``: names of the new definition, and those that these fields have at present;
-    ``drops``: names of present fields whose values may be lost; ``replaces``: the definition that
-    the new one was made of."""
+class ChangeWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """Another definition of a schema.
 
-    schema: msgspec.Raw
+    Attributes:
+        renames: names of the new definition, and those that these fields have at present.
+        drops: names of present fields whose values may be lost.
+        replaces: the definition that the new one was made of.
+    """
+
+    schema: spec.RawDefinition
     renames: dict[str, str] = {}
     drops: list[str] = []
-    replaces: msgspec.Raw = msgspec.Raw()
+    replaces: spec.RawDefinition | UnsetType = UNSET
     dry_run: bool = False
 
 
@@ -54,15 +64,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/schemas/{id}/change/",
     summary="Change a schema's definition; with dry_run, only show what the change requires.",
-    body=spec.json_body(
-        spec.object_of(
-            {"schema": spec.DEFINITION},
-            renames=spec.OBJECT,
-            drops=spec.array_of(spec.TEXT),
-            replaces=spec.DEFINITION,
-            dry_run=spec.FLAG,
-        )
-    ),
+    body=spec.json_body(ChangeWanted),
     answers={
         200: spec.json_answer(SchemaChange),
         202: spec.json_answer(
@@ -71,9 +73,9 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     },
 )
 async def change_schema(request: Request, services: Services, caller: Holder) -> Response:
-    body = _decode(await read_json(request))
+    body = await read_struct(request, ChangeWanted, limit=MAX_BODY_BYTES)
     schema, text = id_in_path(request), bytes(body.schema)
-    before = bytes(body.replaces) or None
+    before = None if body.replaces is UNSET else bytes(body.replaces)
     plan = await services.definitions.plan(caller, schema, text, body.renames, body.drops, before)
     if body.dry_run:
         if plan.needs_reseal and not plan.obstacles:
@@ -124,21 +126,6 @@ async def _show(request: Request, caller: Holder, schema: bytes, text: bytes) ->
 )
 async def reseal_schema(request: Request, services: Services, caller: Holder) -> Response:
     return job_answer(await services.reseals.begin(caller, id_in_path(request)), 202)
-
-
-def _decode(body: bytes) -> _Body:
-    """
-    Raises:
-        InvalidQuery: the body is not valid.
-    """
-    try:
-        return msgspec.json.decode(body, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        detail = (
-            "expected schema (a definition), and optionally renames (new names to old),"
-            " drops (names), replaces (a definition) and dry_run"
-        )
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
 
 
 def _shown(

@@ -122,7 +122,7 @@ async def _until_disconnect(request: Request) -> None:
         pass
 
 
-async def read_struct(request: Request, kind: type[Body]) -> Body:
+async def read_struct(request: Request, kind: type[Body], *, limit: int = MAX_SECRET_BYTES) -> Body:
     """The body as a msgspec structure, for bodies with secrets: no error repeats any.
 
     Raises:
@@ -130,7 +130,7 @@ async def read_struct(request: Request, kind: type[Body]) -> Body:
         Malformed, TooLarge, Unsupported: as :func:`read_json`.
     """
     try:
-        return msgspec.json.decode(await read_json(request, limit=MAX_SECRET_BYTES), type=kind)
+        return msgspec.json.decode(await read_json(request, limit=limit), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
         members = ", ".join(field.name for field in msgspec.structs.fields(kind))
         raise errors.InvalidQuery(
