@@ -25,6 +25,8 @@ from encrypted_records.client.proxy.sharing import (
     Settled,
     Shared,
     SignedDataset,
+    covers,
+    readers_of,
 )
 from encrypted_records.errors import InvalidSetting, NotFound
 
@@ -44,14 +46,6 @@ class ShareTarget:
     dataset: str
     schema: str | None = None
 
-    def has(self, share: Shared) -> bool:
-        """Whether a share is of it."""
-        if share.dataset != self.dataset:
-            return False
-        if self.schema is None or share.schemas is None:
-            return True
-        return any(schema.schema == self.schema for schema in share.schemas)
-
 
 def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
     """Everybody, with all that they have, and since when they are in."""
@@ -66,27 +60,14 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
 
 
 def rows_of_readers(people: People, place: ShareTarget) -> Iterator[Mapping[str, Any]]:
-    """The readers of a dataset or schema: a row for each owner and for each share that gives the
-    right, with the time since which the member has had at least that.
-    """
-    for person in people.people:
-        if person.role == "owner":
-            yield _reader(person, "owner", None, person.owner_since)
-        for share in person.shares:
-            if place.has(share):
-                yield _reader(person, share.role, share.schemas, share.since)
-
-
-def _reader(
-    member: PersonOrService, role: str, schemas: Sequence[Any] | None, since: int | None
-) -> Mapping[str, Any]:
-    return {
-        "name": _name(member),
-        "role": role,
-        "schemas": "all" if schemas is None else ", ".join(each.name for each in schemas),
-        "since": minute_of(since),
-        **_details(member),
-    }
+    for who, role, schemas, since in readers_of(people, place.dataset, place.schema):
+        yield {
+            "name": _name(who),
+            "role": role,
+            "schemas": "all" if schemas is None else ", ".join(each.name for each in schemas),
+            "since": minute_of(since),
+            **_details(who),
+        }
 
 
 def _name(member: PersonOrService) -> str:
@@ -122,7 +103,9 @@ def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str
                 f" owner removes it with ers organization member delete {person.id}"
             )
     for invitation in people.invitations:
-        if place is not None and not any(place.has(share) for share in invitation.shares):
+        if place is not None and not any(
+            covers(share, place.dataset, place.schema) for share in invitation.shares
+        ):
             continue
         state = invitation.status
         if invitation.answer_refused:

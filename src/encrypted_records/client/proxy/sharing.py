@@ -5,8 +5,8 @@ Objects with words or a service's string do not print them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -171,6 +171,33 @@ class People(msgspec.Struct, frozen=True, kw_only=True):
     requests: list[OpenRequest]
     requests_refused: int
     first_shown: FirstShown | None
+
+
+class DatasetReader(NamedTuple):
+    """An owner, or a member by a share of a dataset: for all of its schemas if ``schemas`` is None.
+    The member has had at least this right since the time ``since``.
+    """
+
+    who: PersonOrService
+    role: str
+    schemas: list[SharedSchema] | None
+    since: int | None
+
+
+def covers(share: Shared, dataset: str, schema: str | None = None) -> bool:
+    """Whether a share is of a dataset, or of one schema of it; both given by path."""
+    named = None if share.schemas is None else {each.schema for each in share.schemas}
+    return share.dataset == dataset and (schema is None or named is None or schema in named)
+
+
+def readers_of(people: People, dataset: str, schema: str | None = None) -> Iterator[DatasetReader]:
+    """The readers of a dataset or schema: each owner, and each share that gives the right."""
+    for person in people.people:
+        if person.role == "owner":
+            yield DatasetReader(person, "owner", None, person.owner_since)
+        for share in person.shares:
+            if covers(share, dataset, schema):
+                yield DatasetReader(person, share.role, share.schemas, share.since)
 
 
 class ReplacedInvitation(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ overwrites nothing silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,12 @@ from starlette.responses import Response
 
 from encrypted_records import errors
 from encrypted_records.client.proxy.connection import ShownDataset, ShownSchema
+from encrypted_records.client.proxy.sharing import People, covers, readers_of
 from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.people import owns
 from encrypted_records.proxy.pages.questions import forget_questions
 
 _TEXTS = ("name", "description")
@@ -342,47 +342,31 @@ async def show_people_of_schema(visit: Visit) -> Response:
 async def _show_readers(
     visit: Visit, dataset: ShownDataset, schema: ShownSchema | None
 ) -> Response:
-    people: dict[str, Any] | None = None
+    people: People | None = None
     try:
-        people = await visit.ask("GET", f"{dataset.organization}people/")
+        people = await visit.read(People, f"{dataset.organization}people/")
     except errors.NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
-    url, known = dataset.url, people or {}
+    shown: dict[str, Any] = {}
+    if people is not None:
+        url = dataset.url
+        shown["readers"] = list(readers_of(people, url, None if schema is None else schema.url))
+        shown["listed"] = any(named.dataset == url and named.listed for named in people.datasets)
+        shown["invitations"] = [
+            invitation
+            for invitation in people.invitations
+            if any(covers(share, url) for share in invitation.shares)
+        ]
+        shown["owns"] = any(person.you and person.role == "owner" for person in people.people)
     return visit.render(
         "dataset_people.html",
         dataset=dataset,
         schema=schema,
         organization=dataset.organization.removeprefix("/api"),
         people=people,
-        readers=[] if people is None else list(_readers(people, url, schema)),
-        listed=any(
-            named["dataset"] == url and named["listed"] for named in known.get("datasets", ())
-        ),
-        invitations=[
-            invitation
-            for invitation in known.get("invitations", ())
-            if any(share["dataset"] == url for share in invitation["shares"])
-        ],
-        owns=owns(known),
+        **shown,
     )
-
-
-def _readers(
-    people: Mapping[str, Any], dataset: str, schema: ShownSchema | None
-) -> Iterator[dict[str, Any]]:
-    """A line for each right in a dataset, or in one of its schemas; owners have all rights."""
-    for person in people["people"]:
-        if person["role"] == "owner":
-            yield {"who": person, "role": "owner", "schemas": None, "since": person["owner_since"]}
-        for share in person["shares"]:
-            if share["dataset"] == dataset and _covers(share, schema):
-                yield {"who": person, **share}
-
-
-def _covers(share: Mapping[str, Any], schema: ShownSchema | None) -> bool:
-    named = [schema["schema"] for schema in share.get("schemas") or ()]
-    return schema is None or not named or schema.url in named
 
 
 routes = [
