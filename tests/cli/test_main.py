@@ -90,15 +90,6 @@ def test_every_exit_code_is_documented() -> None:
     assert listed == ours
 
 
-def test_help_says_of_each_command_what_the_command_says_of_itself() -> None:
-    context = click.Context(main.ers)
-    for section in main.COMMANDS.values():
-        for name, short in section.items():
-            command = main.ers.get_command(context, name)
-            assert command is not None
-            assert command.get_short_help_str(100) == short
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

@@ -197,6 +197,9 @@ class LazyGroup(CommandGroup):
         super().__init__(*args, **kwargs)
         self.sections = sections
         self._module_of = {name: module for module, names in modules.items() for name in names}
+        self._short_help = {
+            name: short for commands in sections.values() for name, short in commands.items()
+        }
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -205,15 +208,16 @@ class LazyGroup(CommandGroup):
             raise Unread from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for commands in self.sections.values() for name in commands]
+        return list(self._short_help)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in self._short_help:
             return None
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         module = importlib.import_module(f"{_PACKAGE}.{self._module_of.get(cmd_name, name)}")
         command = getattr(module, name)
         assert isinstance(command, click.Command)
+        command.short_help = self._short_help[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

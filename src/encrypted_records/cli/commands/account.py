@@ -40,7 +40,7 @@ from encrypted_records.cli.terminal import TIMES, ask, ask_yes, confirm, minute,
 from encrypted_records.model.resources import Deletion
 
 
-@click.command(short_help="Create an account with its own organization.")
+@click.command()
 @email_option
 @click.option(
     "--organization",
@@ -94,7 +94,7 @@ async def register(
     await proofs.confirm_account(session, proofs.ask_link(), Credentials(address, password))
 
 
-@click.command(short_help="Log in.")
+@click.command()
 @email_option
 @connected(anonymous=True)
 async def login(session: CommandSession, email: str | None) -> None:
@@ -155,7 +155,7 @@ async def _register_machine(session: CommandSession) -> None:
         warn("Register this machine: ers device add")
 
 
-@click.command(short_help="Log out on this machine.")
+@click.command()
 @connected(anonymous=True)
 async def logout(session: CommandSession) -> None:
     """Log out: the tokens of the login are void at once, on every machine.
@@ -181,7 +181,7 @@ async def logout(session: CommandSession) -> None:
     say(f"Logged out at {session.address}.")
 
 
-@click.group(cls=CommandGroup, short_help="Show, change or delete your account.")
+@click.group(cls=CommandGroup)
 def user() -> None:
     """Show your account; change its address, its password or its second factor; delete it."""
 
@@ -484,7 +484,7 @@ class Lifetime(click.ParamType[timedelta]):
         return int(match[1]) * _UNITS[match[2]]
 
 
-@click.group(cls=CommandGroup, short_help="Create, list or revoke tokens for other programs.")
+@click.group(cls=CommandGroup)
 def token() -> None:
     """Manage tokens for programs that use the HTTP API directly.
 

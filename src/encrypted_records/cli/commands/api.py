@@ -33,11 +33,7 @@ class _Methods(CommandGroup):
         return super().get_command(ctx, cmd_name.upper()) or super().get_command(ctx, cmd_name)
 
 
-@click.group(
-    cls=_Methods,
-    short_help="Run the API alone, or send any request: ers api GET PATH.",
-    invoke_without_command=True,
-)
+@click.group(cls=_Methods, invoke_without_command=True)
 @takes_settings(
     "data_dir",
     "api_host",

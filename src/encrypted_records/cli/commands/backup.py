@@ -37,7 +37,7 @@ from encrypted_records.cli.terminal import DONE, FAILED, format_count, printable
 from encrypted_records.errors import InvalidSetting
 
 
-@click.command(short_help="Copy the data folder while the service is running.")
+@click.command()
 @click.argument("folder", type=FolderPath())
 @takes_settings("data_dir", "database_url", "bulk_url")
 def backup(settings: Settings, folder: Path) -> None:
@@ -61,7 +61,7 @@ def backup(settings: Settings, folder: Path) -> None:
         warn("The API's database and objects are not in it: copy them now, with pg_dump first.")
 
 
-@click.command(short_help="Create a data folder from a backup.")
+@click.command()
 @click.argument("folder", type=FolderPath())
 @takes_settings("data_dir")
 def restore(settings: Settings, folder: Path) -> None:
@@ -81,9 +81,7 @@ def restore(settings: Settings, folder: Path) -> None:
     say(f"{settings.data_dir}: {files} as of {manifest.made}, by version {manifest.version}")
 
 
-@click.group(
-    cls=CommandGroup, short_help="Move or reconcile the API's stored objects, as its operator."
-)
+@click.group(cls=CommandGroup)
 def storage() -> None:
     """Manage where the API keeps its data. For the operator of the API.
 
@@ -145,7 +143,7 @@ async def _copy_schemas(
     )
 
 
-@click.command(short_help="Copy log and encrypted data to a folder or bucket that needs no trust.")
+@click.command()
 @click.argument("place")
 @click.option("--quiet", is_flag=True, help="Do not tell which schema is being copied.")
 @click.option(
@@ -217,7 +215,7 @@ async def _confirm(session: CommandSession, link: str | None) -> None:
     await confirm_account(session, signed, Credentials(email, password))
 
 
-@click.command(short_help="Confirm an account by the link in its message, or check stored data.")
+@click.command()
 @click.argument("link", required=False)
 @click.option(
     "--stored",

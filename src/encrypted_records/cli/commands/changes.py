@@ -31,7 +31,7 @@ _RETRY_SECONDS = 5.0
 _NOT_SYNCED = (None, errno.EINVAL, errno.ENOTSUP)
 
 
-@click.command(short_help="Follow the changes of a schema's records.")
+@click.command()
 @schema_option
 @dataset_option
 @click.option(
@@ -175,7 +175,7 @@ _expires_option = click.option(
 )
 
 
-@click.group(cls=CommandGroup, short_help="Send the changes of a schema to an address.")
+@click.group(cls=CommandGroup)
 def webhook() -> None:
     """Manage webhooks. The proxy sends each change of a schema's records, decrypted and signed, to
     an HTTPS address within a second, and retries for a day if it is not accepted.

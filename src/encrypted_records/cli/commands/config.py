@@ -27,9 +27,7 @@ _profile = click.option(
 )
 
 
-@click.group(
-    cls=CommandGroup, short_help="Show or change profiles: proxy, output and default names."
-)
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Manage profiles: defaults for commands when neither a flag nor a variable is set. They are in
     the config file, by name; the profile "default" is used without --profile.
@@ -136,7 +134,7 @@ def path() -> None:
     say(str(settings.config_path()))
 
 
-@click.command(short_help="Print the shell completion script for ers.")
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
@@ -155,7 +153,7 @@ def completion(context: click.Context, shell: str) -> None:
     say(kind(root.command, {}, "ers", "_ERS_COMPLETE").source())
 
 
-@click.command(short_help="Show help for a command.")
+@click.command()
 @click.argument("command", nargs=-1)
 @click.pass_context
 def help(context: click.Context, command: tuple[str, ...]) -> None:  # noqa: A001 - its name

@@ -145,7 +145,7 @@ get_or_create_option = click.option(
 )
 
 
-@click.group(cls=CommandGroup, short_help="List, create, change or delete datasets.")
+@click.group(cls=CommandGroup)
 def dataset() -> None:
     """Manage datasets: groups of schemas in an organization.
 

@@ -273,9 +273,7 @@ async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as e
         say(f"Device {id} is revoked.")
 
 
-@click.group(
-    cls=CommandGroup, short_help="List, register or revoke devices that may use your keyring."
-)
+@click.group(cls=CommandGroup)
 def device() -> None:
     """Manage the devices that may use your keyring at a proxy: this machine, browsers, programs.
     Every request needs a device if the proxy runs at level device or your keyring has its own

@@ -366,7 +366,7 @@ async def _each(listed: list[Finding]) -> AsyncIterator[Finding]:
         yield finding
 
 
-@click.command(short_help="Check the installation, and say how to fix problems.")
+@click.command()
 @click.option("--schema", type=SCHEMA, metavar="NAME", help="Check only this schema.")
 @click.option(
     "--why",
@@ -452,7 +452,7 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
     return DONE
 
 
-@click.command(short_help="Check whether proxy and API answer.")
+@click.command()
 @connected(anonymous=True)
 @takes_output
 async def status(session: CommandSession, output: Output) -> int:

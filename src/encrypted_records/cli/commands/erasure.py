@@ -59,7 +59,7 @@ _IF_RIGHT = (
 )
 
 
-@click.group(cls=CommandGroup, short_help="Delete records past their schema's retention period.")
+@click.group(cls=CommandGroup)
 def retention() -> None:
     """Manage how long records are kept. The rule is in the schema's definition, at its root: with
     "retention": {"days": 365} records expire by the day on which they were first stored, with
@@ -186,7 +186,7 @@ def _line_of(due: ExpiredRecords) -> str:
     )
 
 
-@click.group(cls=CommandGroup, short_help="Erase a person from all schemas of a dataset.")
+@click.group(cls=CommandGroup)
 def subject() -> None:
     """Erase a person that records of several schemas are about."""
 

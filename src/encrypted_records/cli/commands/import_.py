@@ -39,9 +39,7 @@ _URL = "ERS_IMPORT_URL"
 _DATABASES = ("postgresql://", "postgres://")
 
 
-@click.command(
-    "import", short_help="Store a file or a PostgreSQL table, in a new schema or an existing one."
-)
+@click.command("import")
 @click.argument("source", required=False)
 @click.option("--table", metavar="NAME", help="PostgreSQL table, such as people or sales.orders.")
 @click.option(

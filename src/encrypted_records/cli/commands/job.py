@@ -327,11 +327,7 @@ _BESIDE = ("replaced", "rounded", "packs", "packed", "waits")
 _JOB = click.argument("job", metavar="JOB")
 
 
-@click.group(
-    cls=CommandGroup,
-    renamed={"status": "get", "upload": "ers import --exact"},
-    short_help="Follow or cancel the jobs that store files.",
-)
+@click.group(cls=CommandGroup, renamed={"status": "get", "upload": "ers import --exact"})
 def job() -> None:
     """Follow batch jobs, which check a file as a whole and store all of it or nothing. ers import
     starts them."""

@@ -477,7 +477,7 @@ async def change_passphrase(session: CommandSession) -> None:
         say(f"Files of replaced keyrings that the passphrase did not open, left unchanged: {left}")
 
 
-@click.group(cls=CommandGroup, short_help="Show, back up, restore or rotate your keyring.")
+@click.group(cls=CommandGroup)
 def keyring() -> None:
     """Manage your keyring: the keys that decrypt your records. The proxy holds it; with --inline it
     is in ERS_DATA_DIR.

@@ -28,10 +28,7 @@ _ROLES = ("owner", "member")
 _OUTSIDE = frozenset({"not_admitted", "key_missing", "identity_replaced"})
 
 
-@click.group(
-    cls=CommandGroup,
-    short_help="List or rename organizations; manage members, invitations, audit log.",
-)
+@click.group(cls=CommandGroup)
 def organization() -> None:
     """Manage organizations, which own datasets, schemas and records."""
 
@@ -391,9 +388,7 @@ async def _signed_invitation(session: CommandSession, invitation: str) -> str | 
 _SERVICE_COLUMNS = ("name", "shares", "expires", "last_used", "admitted_by", "id")
 
 
-@click.group(
-    cls=CommandGroup, short_help="Create, list or delete services: programs with their own keys."
-)
+@click.group(cls=CommandGroup)
 def service() -> None:
     """Manage services: programs that read or write datasets with their own keys.
 

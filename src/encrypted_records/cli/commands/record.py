@@ -554,7 +554,7 @@ async def delete(
         say_erased(await session.client.erase_schema(resource.url))
 
 
-@click.group(cls=CommandGroup, short_help="Store, search, read, change or delete records.")
+@click.group(cls=CommandGroup)
 def record() -> None:
     """Manage records. The proxy encrypts and decrypts them; the API never sees their values."""
 

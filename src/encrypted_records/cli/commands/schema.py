@@ -209,9 +209,7 @@ _description = click.option("--description", help="Description of the records.")
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 
 
-@click.group(
-    cls=CommandGroup, short_help="List, create, change, infer or delete schemas; check their logs."
-)
+@click.group(cls=CommandGroup)
 def schema() -> None:
     """Schemas: the fields of a table and their rules.
 

@@ -104,9 +104,7 @@ def _head(head: Head) -> str:
     return f"version {head.version}: {head.digest}"
 
 
-@click.command(
-    short_help="Save every record that can still be decrypted when a schema's log is damaged."
-)
+@click.command()
 @click.argument("schema", type=SCHEMA)
 @click.option(
     "--file",

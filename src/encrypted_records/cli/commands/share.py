@@ -259,9 +259,7 @@ schema_option = click.option(
 )
 
 
-@click.group(
-    cls=CommandGroup, short_help="Share datasets with people, and show who reads and writes what."
-)
+@click.group(cls=CommandGroup)
 def share() -> None:
     """Share datasets with people, each of whom has their own keyring.
 

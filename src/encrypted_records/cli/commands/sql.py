@@ -126,7 +126,7 @@ _HELP = r"""\dt          list the tables
 Ctrl-C cancels a statement, or discards its lines. Statements end with a semicolon."""
 
 
-@click.command(short_help="Run SELECT over your records.")
+@click.command()
 @click.argument("statement", required=False)
 @dataset_option
 @click.option(
@@ -421,7 +421,7 @@ class _UntilFailure:
         self._file.flush()
 
 
-@click.command(short_help="Let an agent query your records, over MCP.")
+@click.command()
 @connected()
 async def mcp(session: CommandSession) -> None:
     """Serve the tools list_schemas, describe_schema, query and why_nothing to an agent, by the

@@ -57,7 +57,7 @@ SETTINGS_OF_BOTH = (
 )
 
 
-@click.command(short_help="Start API and proxy together.")
+@click.command()
 @takes_settings(*SETTINGS_OF_BOTH)
 def up(settings: Settings) -> int:
     """Start API and proxy together, in the foreground, until Ctrl-C or SIGTERM.
@@ -90,7 +90,7 @@ def say_where(settings: Settings) -> None:
     say(f"  mail      {mail or mail_folder}")
 
 
-@click.command(short_help="Start API and proxy, store a thousand records, search them.")
+@click.command()
 @takes_settings(*SETTINGS_OF_BOTH)
 @click.option(
     "--examples",
@@ -146,11 +146,7 @@ SETTINGS_OF_PROXY = (
 )
 
 
-@click.group(
-    cls=CommandGroup,
-    short_help="Run the proxy alone, for an API on another machine.",
-    invoke_without_command=True,
-)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @takes_settings(*SETTINGS_OF_PROXY)
 @click.option(
     "--accept-stale", is_flag=True, help="Read a mirror that is older than what was seen here."
