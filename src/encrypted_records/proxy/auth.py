@@ -18,7 +18,6 @@ import asyncio
 import base64
 import binascii
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ from encrypted_records.model.credentials import (
     token_lifetime,
 )
 from encrypted_records.model.forwarded import CSRF, SESSION
-from encrypted_records.proxy.process import Gathering, Lines, SecretNames, WaitingLine
+from encrypted_records.proxy.process import Gathering, Lines, Recent, SecretNames, WaitingLine
 
 #: whether a token is being exchanged again for this request
 _renewing: ContextVar[bool] = ContextVar("renewing", default=False)
@@ -208,7 +207,7 @@ class Access:
         self._mirror = mirror
         self.lines = Lines()
         self._names = SecretNames()
-        self._known: OrderedDict[bytes, _KnownLogin] = OrderedDict()
+        self._known: Recent[bytes, _KnownLogin] = Recent(MAX_REMEMBERED)
         self._asking: Gathering[bytes, tuple[RequestCredentials, bool], Caller] = Gathering(
             self._serve
         )
@@ -360,10 +359,7 @@ class Access:
 
     def _entry(self, credentials: RequestCredentials) -> _KnownLogin:
         name = self._name(credentials)
-        entry = self._known.setdefault(name, _KnownLogin())
-        self._known.move_to_end(name)
-        while len(self._known) > MAX_REMEMBERED:
-            self._known.popitem(last=False)
+        entry = self._known[name] = self._known.get(name) or _KnownLogin()
         return entry
 
     async def _trade(self, credentials: RequestCredentials) -> tuple[str, float]:

@@ -49,7 +49,7 @@ from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import LogEntry, PlainRecord, RowRef, StoredRow
 from encrypted_records.proxy.http.messages import FEW_CELLS, shown_record, to_json
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process import Run, aside, here
+from encrypted_records.proxy.process import Recent, Run, aside, here
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
@@ -646,7 +646,7 @@ class Feed:
         self._successors = SuccessorIds()
         self._watches: WeakValueDictionary[bytes, WatchedSchema] = WeakValueDictionary()
         #: time of the last request to the API for a schema's state
-        self._requested_at: OrderedDict[_Key, float] = OrderedDict()
+        self._requested_at: Recent[_Key, float] = Recent(_MOST_REQUESTED)
 
     @property
     def waiting(self) -> int:
@@ -720,11 +720,7 @@ class Feed:
     async def _refresh(self, caller: Holder, schema: bytes) -> SchemaState:
         requested_at = runtime.monotonic()
         state = await self._schemas.refresh(caller, schema)
-        key = (schema, caller.user, caller.auth)
-        self._requested_at[key] = requested_at
-        self._requested_at.move_to_end(key)
-        while len(self._requested_at) > _MOST_REQUESTED:
-            self._requested_at.popitem(last=False)
+        self._requested_at[schema, caller.user, caller.auth] = requested_at
         watch = self._watches.get(schema)
         if watch is not None:
             watch.see(state.ledger.version)

@@ -52,6 +52,7 @@ import ctypes
 import logging
 import struct
 import sys
+from collections import OrderedDict
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -85,6 +86,8 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 THREADS = 2
 #: Reading a body of more bytes takes long, and so do the query or the record in it.
@@ -238,6 +241,20 @@ async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncG
             yield batch
 
 
+class Recent(OrderedDict[K, V]):
+    """The items that were set or moved to the end last, at most ``most``."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+
 # --- background work ------------------------------------------------------------------------------
 
 Task = asyncio.Task[None]
@@ -343,7 +360,6 @@ class Background:
 
 # --- single-flight --------------------------------------------------------------------------------
 
-K = TypeVar("K", bound=Hashable)
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
 

@@ -18,7 +18,6 @@ import logging
 import math
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -45,7 +44,7 @@ from encrypted_records.model.definition import (
 from encrypted_records.model.queries import Conditions
 from encrypted_records.proxy.jobs.row_keys import look_up_names
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process import RETENTION, Background, aside
+from encrypted_records.proxy.process import RETENTION, Background, Recent, aside
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.schemas.store import ClockMark, Doubt, Heads
@@ -364,8 +363,8 @@ class Retainer:
         self._runner = runner
         self._changer = changer
         self._clock = clock
-        self._ages: OrderedDict[tuple[bytes, bytes], tuple[weakref.ref[Ledger], Ages]]
-        self._ages = OrderedDict()
+        self._ages: Recent[tuple[bytes, bytes], tuple[weakref.ref[Ledger], Ages]]
+        self._ages = Recent(_KEPT_LOGS)
         #: by schema; two runs at once would count the same records
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         #: by user and schema: the next run of its rule, in seconds of real time, so that a clock
@@ -513,8 +512,6 @@ class Retainer:
         # Another log may have other rows with the same numbers.
         ages = entry[1] if entry is not None and entry[0]() is ledger else Ages()
         self._ages[key] = (weakref.ref(ledger), ages)
-        while len(self._ages) > _KEPT_LOGS:
-            self._ages.popitem(last=False)
         return ages
 
 

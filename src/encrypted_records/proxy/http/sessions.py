@@ -36,7 +36,7 @@ from encrypted_records.model.credentials import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import plain
-from encrypted_records.proxy.process import SecretNames
+from encrypted_records.proxy.process import Recent, SecretNames
 
 T = TypeVar("T")
 
@@ -236,7 +236,9 @@ class Desk:
     user: bytes = b""
     #: when a form was last sent that may have changed the pages, by the monotonic clock
     changed_at: float = float("-inf")
-    _items: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict, repr=False)
+    _items: Recent[tuple[str, ...], Any] = field(
+        default_factory=lambda: Recent(MAX_ITEMS), repr=False
+    )
 
     def item(self, name: tuple[str, ...], make: Callable[[], T]) -> T:
         """The item under ``name``; made if there is none."""
@@ -256,9 +258,6 @@ class Desk:
 
     def put(self, name: tuple[str, ...], item: object) -> None:
         self._items[name] = item
-        self._items.move_to_end(name)
-        while len(self._items) > MAX_ITEMS:
-            self._items.popitem(last=False)
 
     def get(self, name: tuple[str, ...]) -> Any:
         """The item under ``name``; None if there is none."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hmac
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.keyrings import files
 from encrypted_records.proxy.keyrings.devices import Enrolment, unknown_device
 from encrypted_records.proxy.keyrings.holder import Attempts, Holder, Level
+from encrypted_records.proxy.process import Recent
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +242,7 @@ class ServiceKeyrings:
     """Safe to use from several threads: each step is one operation on a dictionary."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, Keyring] = OrderedDict()
+        self._known: Recent[bytes, Keyring] = Recent(_KEPT_SERVICES)
 
     def of(self, holder: Holder) -> Keyring | None:
         """The keyring of a service that authenticates with its secret key, or whose work was
@@ -254,8 +254,6 @@ class ServiceKeyrings:
         known = self._known.get(service.id)
         if known is None or known.roots[1].export() != service.secret:
             known = self._known[service.id] = Keyring({1: RootKey(service.secret)})
-            while len(self._known) > _KEPT_SERVICES:
-                self._known.popitem(last=False)
         return known
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
@@ -27,7 +26,14 @@ from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelt
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.process import Background, Fetches, Gathering, WaitingLine, wait_for
+from encrypted_records.proxy.process import (
+    Background,
+    Fetches,
+    Gathering,
+    Recent,
+    WaitingLine,
+    wait_for,
+)
 from encrypted_records.proxy.schemas.logs import (
     CHECKPOINTS,
     CheckpointPolicy,
@@ -234,7 +240,7 @@ class Schemas:
         )
         #: by user: two users who store into one schema number their commits separately
         self._writers: dict[bytes, bytes] = {}
-        self._states: OrderedDict[tuple[bytes, bytes], SchemaState] = OrderedDict()
+        self._states: Recent[tuple[bytes, bytes], SchemaState] = Recent(MAX_SCHEMAS)
         #: increased whenever a keyring changed
         self._epoch = 0
         #: held while a schema is read; ids of missing schemas leave nothing behind
@@ -332,13 +338,12 @@ class Schemas:
                     state = await self._reader.read(caller, schema, writer)
                     self._note(caller, state)
                     if epoch == self._epoch:
-                        self._remember(key, state)
+                        self._states[key] = state
                 return state
         async with state.lock:
             await self.catch_up(caller, state)
         if epoch == self._epoch:
             self._states[key] = state
-            self._states.move_to_end(key)
         return state
 
     async def read_before(self, caller: Holder, schema: bytes, epoch: int) -> VerifiedHead:
@@ -448,11 +453,6 @@ class Schemas:
         self._epoch += 1
         self._writers.pop(caller.user, None)
         self.forget(caller, [schema])
-
-    def _remember(self, key: tuple[bytes, bytes], state: SchemaState) -> None:
-        self._states[key] = state
-        while len(self._states) > MAX_SCHEMAS:
-            self._states.popitem(last=False)
 
     def forget(self, caller: Holder, schemas: Iterable[bytes]) -> None:
         """Drop these schemas from memory; they are read from the API when they are next needed."""

@@ -7,7 +7,6 @@ checked as well, after the query is answered (:mod:`.row_checks`). Only checked 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef
-from encrypted_records.proxy.process import Background, Fetch, Fetches, shuffled, wait_for
+from encrypted_records.proxy.process import Background, Fetch, Fetches, Recent, shuffled, wait_for
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.caches import BLOCK, RowBlock, RowCache
 from encrypted_records.proxy.search.cover import (
@@ -55,7 +54,7 @@ _SCHEMAS = 1000
 class RowWidths:
     def __init__(self) -> None:
         #: rows and bytes, by schema
-        self._seen: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        self._seen: Recent[bytes, tuple[float, float]] = Recent(_SCHEMAS)
 
     def __contains__(self, schema: bytes) -> bool:
         return schema in self._seen
@@ -66,8 +65,6 @@ class RowWidths:
         count, size = self._seen.pop(schema, (0.0, 0.0))
         fade = min(1.0, max(0.0, 1 - len(rows) / _ROWS))
         self._seen[schema] = (count * fade + len(rows), size * fade + sum(map(len, rows)))
-        if len(self._seen) > _SCHEMAS:
-            self._seen.popitem(last=False)
 
     def rows_in(self, schema: bytes, size: int) -> int:
         """The number of rows of a schema that take ``size`` bytes; very large if nothing is
@@ -128,7 +125,7 @@ class RowFetcher:
         #: single flight of blocks, by schema and number
         self._fetches: Fetches[tuple[bytes, int]] = Fetches()
         #: schema and row of records that were opened here, the newest last
-        self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
+        self._recent: Recent[bytes, tuple[bytes, RowRef]] = Recent(_MOST_RECENT)
         self._retry_sets: RetrySets[RowNumber] = RetrySets(_MOST_RETRY_ITEMS)
         self._checks = RowChecks(kept, self._retry_sets, background)
         self._places = FairQueue(AT_ONCE)
@@ -220,9 +217,6 @@ class RowFetcher:
     def _remember(self, schema: bytes, records: Records) -> None:
         for ref, record in records.items():
             self._recent[record.record_id] = (schema, ref)
-            self._recent.move_to_end(record.record_id)
-        while len(self._recent) > _MOST_RECENT:
-            self._recent.popitem(last=False)
 
     def window(self, schema: bytes) -> int:
         """The number of rows of a schema that an export opens together."""

@@ -9,7 +9,6 @@ and kept in memory.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -22,6 +21,7 @@ from encrypted_records.index.roster.access import OpenedGrant, open_grant, seal_
 from encrypted_records.index.roster.roster import Roster, require_member, require_owner, sign_entry
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process import Recent
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 from encrypted_records.rules.roster_state import Member
 
@@ -214,7 +214,7 @@ class OwnGrants:
     def __init__(self, api: RosterApi, reader: RosterReader) -> None:
         self._api = api
         self._reader = reader
-        self._opened: OrderedDict[tuple[bytes, bytes, bytes], OpenedGrant] = OrderedDict()
+        self._opened: Recent[tuple[bytes, bytes, bytes], OpenedGrant] = Recent(_KEPT)
 
     async def open(self, view: View, dataset: bytes, *, newest: bool = True) -> OpenedGrant:
         """The keys of a dataset that were granted to the view's user.
@@ -243,7 +243,7 @@ class OwnGrants:
         fresh = await self._fetch(view, dataset)
         if fresh is not None:
             opened = fresh
-            self._keep(place, fresh)
+            self._opened[place] = fresh
         if opened is None or (newest and epoch is not None and opened.epoch < epoch.epoch):
             raise _missing()
         return opened
@@ -273,12 +273,7 @@ class OwnGrants:
         opened = await runtime.in_thread(
             open_grant, roster, identity, body.member, body.dataset, grant
         )
-        self._keep((body.member, body.organization, body.dataset), opened)
-
-    def _keep(self, place: tuple[bytes, bytes, bytes], opened: OpenedGrant) -> None:
-        self._opened[place] = opened
-        while len(self._opened) > _KEPT:
-            self._opened.popitem(last=False)
+        self._opened[body.member, body.organization, body.dataset] = opened
 
     def forget_user(self, user: bytes) -> None:
         for place in [key for key in self._opened if key[0] == user]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -32,6 +31,7 @@ from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.process import Recent
 from encrypted_records.proxy.rosters import Rosters
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class RosterReader:
         self.rosters = rosters
         #: by user, organization, and the credentials of a caller that may be shown less than the
         #: user
-        self._cached: OrderedDict[tuple[bytes, bytes, bytes], _CachedRoster] = OrderedDict()
+        self._cached: Recent[tuple[bytes, bytes, bytes], _CachedRoster] = Recent(_KEPT)
 
     async def read(
         self,
@@ -329,12 +329,8 @@ class RosterReader:
                 async with of_whole_user.lock:
                     begun = of_whole_user.copy()
                 self._cached.setdefault(place, begun)
-        known = self._cached.get(place)
-        if known is None:
-            known = self._cached[place] = _CachedRoster(Roster(organization))
-        self._cached.move_to_end(place)
-        while len(self._cached) > _KEPT:
-            self._cached.popitem(last=False)
+        known = self._cached.get(place) or _CachedRoster(Roster(organization))
+        self._cached[place] = known
         return known
 
     async def _catch_up(self, known: _CachedRoster, holder: Holder) -> None:
