@@ -27,7 +27,6 @@ from encrypted_records.cli.commands.selection import (
     file_format,
     first,
     limit_option,
-    make_cells,
     question,
     safe_cells_option,
     schema_id_option,
@@ -58,7 +57,7 @@ from encrypted_records.client.proxy.records import (
 )
 from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.files import bar
-from encrypted_records.client.sdk.rows import name_measures, own_column
+from encrypted_records.client.sdk.rows import measured, name_measures, own_column
 from encrypted_records.errors import InvalidRecords, InvalidSetting, UploadedBefore
 from encrypted_records.model.record_formats import LEFT_OUT
 
@@ -370,7 +369,7 @@ async def aggregate(
     await output.many(
         rows,
         [*fields, *results],
-        lambda group: make_cells(group, results),
+        lambda group: {**group.get("group", {}), **measured(group, results)},
         called="groups",
     )
     if isinstance(answer, GroupedAggregate) and answer.total > len(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable
 from pathlib import PurePath
 from typing import Any
 
@@ -153,17 +153,3 @@ async def question(
     if parsed is not None:
         _check(condition_language.fields_of(parsed), known)
     return resource, condition, known
-
-
-def make_cells(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """The cells of a group, or of all: its values, and each measure's result.
-
-    Args:
-        columns: what those of the measures are called, in their order.
-    """
-    results = [
-        {name: measure[name] for name in measure if name not in ("op", "field")}
-        for measure in row["measures"]
-    ]
-    short = [result["value"] if set(result) == {"value"} else result for result in results]
-    return {**row.get("group", {}), **dict(zip(columns, short, strict=True))}

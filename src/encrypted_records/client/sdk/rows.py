@@ -166,30 +166,27 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
     """
     try:
         if group_by is None:
-            results = _results(answer, texts)
+            results = measured(answer, texts)
             return results[texts[0]] if len(texts) == 1 else Measures(results, answer)
         fields = [
             grouping if isinstance(grouping, str) else grouping["field"] for grouping in group_by
         ]
         named = name_measures(texts, fields)
-        rows = [
-            {
-                **group["group"],
-                **{named[text]: each for text, each in _results(group, texts).items()},
-            }
-            for group in answer["groups"]
-        ]
+        names = [named[text] for text in texts]
+        rows = [{**group["group"], **measured(group, names)} for group in answer["groups"]]
         return Groups(rows, [*fields, *named.values()], answer)
     except (KeyError, TypeError, ValueError):
         raise errors.ApiFailed("the aggregate is not of the expected form") from None
 
 
-def _results(answer: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    results = {}
-    for text, measure in zip(texts, answer["measures"], strict=True):
-        members = {name: measure[name] for name in measure if name not in ("op", "field")}
-        results[text] = members["value"] if set(members) == {"value"} else members
-    return results
+def measured(answer: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The results of an aggregate, or of a group of it, by the names of its measures."""
+    results = [
+        {name: measure[name] for name in measure if name not in ("op", "field")}
+        for measure in answer["measures"]
+    ]
+    short = [result["value"] if set(result) == {"value"} else result for result in results]
+    return dict(zip(names, short, strict=True))
 
 
 #: Field name to value; absent fields are left out, or None.
