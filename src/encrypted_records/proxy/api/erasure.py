@@ -19,12 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.client.proxy import erasure as structs
-from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.ids import reference
 from encrypted_records.proxy.api import json_schema as spec
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of
-from encrypted_records.proxy.http.messages import answer, read_json, read_struct
+from encrypted_records.proxy.http.messages import MAX_BODY_BYTES, answer, read_struct
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.retention import DueRecords
 from encrypted_records.proxy.services import Services
@@ -37,7 +36,6 @@ endpoint = Endpoints("schemas")
 _COUNTS = spec.parameter(
     "query", "counts", spec.FLAG, "With false, only show the progress, which costs little"
 )
-_SUBJECT = spec.object_of({"field": spec.TEXT, "value": {"type": ["string", "number", "boolean"]}})
 DRY_RUN = spec.parameter(
     "query", "dry_run", spec.FLAG, "Change nothing; show what the erasure would cost"
 )
@@ -120,7 +118,9 @@ async def erase_schema(request: Request, services: Services, caller: Holder) -> 
     return erased_answer(await services.eraser.erase(caller, [id_in_path(request)]))
 
 
-class _Subject(msgspec.Struct, forbid_unknown_fields=True):
+class SubjectValue(msgspec.Struct, forbid_unknown_fields=True):
+    """The value that a person's records have in a field."""
+
     field: str
     value: str | int | float | bool
 
@@ -130,7 +130,7 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
     "/api/datasets/{id}/erase/",
     summary="Delete and erase every record of a dataset with a value, given their number.",
     parameters=(_CONFIRM, DRY_RUN),
-    body=spec.json_body(_SUBJECT),
+    body=spec.json_body(SubjectValue),
     answers={
         200: spec.json_answer(
             {"oneOf": [spec.shape(structs.ErasedData), spec.shape(structs.MatchingCounts)]}
@@ -140,12 +140,7 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
 )
 async def erase_subject(request: Request, services: Services, caller: Holder) -> Response:
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
-    sent = await read_json(request)
-    try:
-        subject = msgspec.json.decode(sent, type=_Subject)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        detail = "expected field (a name) and value"
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
+    subject = await read_struct(request, SubjectValue, limit=MAX_BODY_BYTES)
     dataset = id_in_path(request)
     if flag_of(request, "dry_run", default=False):
         found = await services.eraser.find_subject(caller, dataset, subject.field, subject.value)
