@@ -286,7 +286,7 @@ async def share_dataset(request: Request) -> Response:
     services, holder, change = await proven(request, ShareChange)
     dataset, member = id_in_path(request), _member_in_path(request)
     wanted = await read_share(services, holder, dataset, change.role, change.schemas)
-    organization = await _organization_of(services, holder, dataset)
+    organization = await services.sharing.organization_of(holder, dataset)
     await _prepare(services, holder, organization, [wanted])
     await services.sharing.members.set_shares(holder, organization, dataset, member, [wanted])
     return await _settle(services, holder, organization)
@@ -300,7 +300,7 @@ async def share_dataset(request: Request) -> Response:
 )
 async def unshare_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset, member = id_in_path(request), _member_in_path(request)
-    organization = await _organization_of(services, holder, dataset)
+    organization = await services.sharing.organization_of(holder, dataset)
     await services.sharing.members.set_shares(holder, organization, dataset, member, [])
     return await _settle(services, holder, organization)
 
@@ -317,7 +317,7 @@ async def list_dataset(request: Request, services: Services, holder: Holder) -> 
     reads in the roster anyhow.
     """
     change, dataset = await read_struct(request, ListingChange), id_in_path(request)
-    organization = await _organization_of(services, holder, dataset)
+    organization = await services.sharing.organization_of(holder, dataset)
     if change.listed:
         share = form.Share(dataset, form.READER, [])
         await _prepare(services, holder, organization, [share])
@@ -392,7 +392,7 @@ async def settle_organization(request: Request, services: Services, holder: Hold
 )
 async def rotate_dataset(request: Request, services: Services, holder: Holder) -> Response:
     dataset = id_in_path(request)
-    organization = await _organization_of(services, holder, dataset)
+    organization = await services.sharing.organization_of(holder, dataset)
     await services.sharing.settling.rotate(holder, organization, dataset)
     return await _settle(services, holder, organization)
 
@@ -460,12 +460,6 @@ async def _prepare(
             code=error.reason,
             hint="nothing was shared; ers dataset list and ers schema list show what you can reach",
         ) from None
-
-
-async def _organization_of(services: Services, holder: Holder, dataset: bytes) -> bytes:
-    shown = await services.sharing.api.dataset(dataset, holder.auth)
-    named = from_path(shown.organization.rstrip("/").rpartition("/")[2])
-    return await services.sharing.finder.organization_of(holder, dataset, named)
 
 
 def _member_in_path(request: Request) -> bytes:

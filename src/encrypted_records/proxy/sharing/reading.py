@@ -478,20 +478,6 @@ class RosterFinder:
 
         return await self._find(holder, dataset, has, shown, within)
 
-    async def organization_of(self, holder: Holder, dataset: bytes, shown: bytes) -> bytes:
-        """The organization of a dataset.
-
-        Args:
-            shown: the organization that the API names. It counts only if no roster of the user's
-                organizations has the dataset. Otherwise the API could name another organization of
-                the user's, in which nothing is pending, so that a removed right would stay.
-
-        Raises:
-            Refused, Unavailable: as :meth:`of_dataset`.
-        """
-        view = await self.of_dataset(holder, dataset, shown=shown)
-        return shown if view is None else view.organization
-
     async def of_schema(
         self, holder: Holder, schema: bytes, *, shown: bytes | None = None, within: float = 0.0
     ) -> View | None:

@@ -540,6 +540,19 @@ class Sharing:
         self.rollbacks = Rollbacks(reader, keyrings)
         self.shown_names = ShownNames(api, reader)
 
+    async def organization_of(self, holder: Holder, dataset: bytes) -> bytes:
+        """The organization of a dataset. The one that the API names counts only if no roster of the
+        user's organizations has the dataset. Otherwise the API could name another organization of
+        the user's, in which nothing is pending, so that a removed right would stay.
+
+        Raises:
+            Refused, Unavailable: as :meth:`RosterFinder.of_dataset`.
+        """
+        named = (await self.api.dataset(dataset, holder.auth)).organization
+        shown = ids.from_reference(named, "organizations", pointer="/organization")
+        view = await self.finder.of_dataset(holder, dataset, shown=shown)
+        return shown if view is None else view.organization
+
     def forget_user(self, user: bytes) -> None:
         """Drop what was read and decrypted for a user whose keyring has changed."""
         self.reader.forget_user(user)

@@ -364,7 +364,8 @@ class OlderKeys:
             NotFound: the dataset does not exist, or the roster has no keys of it.
             ErsError: as :meth:`Schemas.verified`.
         """
-        return await self._look(caller, await self._organization(caller, dataset), dataset)
+        organization = await self._sharing.organization_of(caller, dataset)
+        return await self._look(caller, organization, dataset)
 
     async def _look(self, caller: Holder, organization: bytes, dataset: bytes) -> KeysInUse:
         oldest, epoch = await self._sharing.forgetting.look(caller, organization, dataset)
@@ -410,7 +411,7 @@ class OlderKeys:
             SchemaUnsigned: the API hides a schema, which may need an older key.
             ErsError: as :meth:`look`, :meth:`Eraser.erase` and :meth:`Forgetting.forget`.
         """
-        organization = await self._organization(caller, dataset)
+        organization = await self._sharing.organization_of(caller, dataset)
         keys = await self._look(caller, organization, dataset)
         if keys.epoch == 1:
             raise errors.Conflict(
@@ -453,11 +454,6 @@ class OlderKeys:
         resealed = {schema.schema: schema.resealed for schema in keys.schemas}
         receipts = await self._eraser.erase(caller, wanted) if wanted else []
         return [receipt for receipt in receipts if receipt.left.done < resealed[receipt.schema]]
-
-    async def _organization(self, caller: Holder, dataset: bytes) -> bytes:
-        shown = await self._sharing.api.dataset(dataset, caller.auth)
-        named = ids.from_reference(shown.organization, "organizations", pointer="/organization")
-        return await self._sharing.finder.organization_of(caller, dataset, named)
 
 
 def _oldest_key(ledger: Ledger, epoch: int) -> int:
