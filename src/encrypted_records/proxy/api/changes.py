@@ -11,9 +11,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -199,18 +200,27 @@ def _event(name: str, data: bytes, cursor: str = "") -> bytes:
 # --- webhooks -------------------------------------------------------------------------------------
 
 
-class _NewWebhook(msgspec.Struct, forbid_unknown_fields=True):
-    schema: str
-    url: str
-    token: str
+ReadingToken = Annotated[str, Meta(extra_json_schema={"pattern": "^ersr1_[A-Za-z0-9_-]{43}$"})]
+
+
+class WebhookWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """A webhook to create.
+
+    Attributes:
+        cursor: ``now``, or a cursor of the changes; null begins with all records.
+    """
+
+    schema: Annotated[str, Meta(extra_json_schema=spec.SCHEMA_NAME)]
+    url: Annotated[str, Meta(extra_json_schema=spec.URL)]
+    token: ReadingToken
     cursor: str | None = None
 
 
-class _ResumedWebhook(msgspec.Struct, forbid_unknown_fields=True):
-    token: str | None = None
+class WebhookResumption(msgspec.Struct, forbid_unknown_fields=True):
+    """Another token for a webhook that continues, if its own has ended."""
 
+    token: ReadingToken | None = None
 
-_TOKEN: spec.Part = {"type": "string", "pattern": "^ersr1_[A-Za-z0-9_-]{43}$"}
 
 webhook_endpoint = Endpoints("webhooks")
 
@@ -222,17 +232,11 @@ webhook_endpoint = Endpoints("webhooks")
         "Create a webhook, which sends the changes of a schema to an address; only this"
         " answer contains its secret."
     ),
-    body=spec.json_body(
-        spec.object_of(
-            {"schema": spec.SCHEMA_NAME, "url": spec.URL, "token": _TOKEN},
-            cursor=spec.TEXT_OR_NULL
-            | {"description": ("now, or a cursor of the changes; null begins with all records")},
-        )
-    ),
+    body=spec.json_body(WebhookWanted),
     answers={201: spec.json_answer(NewWebhook)},
 )
 async def create_webhook(request: Request, services: Services, caller: Holder) -> Response:
-    body = await read_struct(request, _NewWebhook)
+    body = await read_struct(request, WebhookWanted)
     schema = await schema_of(services, caller, body.schema)
     shown, secret = await services.webhooks.create(
         caller, schema, body.url, body.token, body.cursor
@@ -266,11 +270,11 @@ async def get_webhook(request: Request, services: Services, caller: Holder) -> R
     "POST",
     "/api/webhooks/{id}/resume/",
     summary="Resume a webhook from where it was; with a new token, if one is sent.",
-    body=spec.json_body(spec.object_of({}, token=_TOKEN)),
+    body=spec.json_body(WebhookResumption),
     answers={200: spec.json_answer(Webhook)},
 )
 async def resume_webhook(request: Request, services: Services, caller: Holder) -> Response:
-    body = await read_struct(request, _ResumedWebhook)
+    body = await read_struct(request, WebhookResumption)
     shown = await services.webhooks.resume(caller, id_in_path(request), body.token)
     return answer(Webhook(**_members(shown)))
 

@@ -209,7 +209,9 @@ def _due(due: DueRecords) -> dict[str, Any]:
 people_endpoint = Endpoints("people")
 
 
-class _Forget(msgspec.Struct, forbid_unknown_fields=True):
+class ForgettingWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to forget older keys, or only to show what they are needed for."""
+
     dry_run: bool = False
 
 
@@ -217,7 +219,7 @@ class _Forget(msgspec.Struct, forbid_unknown_fields=True):
     "POST",
     "/api/datasets/{id}/forget/",
     summary="Delete a dataset's older keys, which no longer encrypt anything.",
-    body=spec.json_body(spec.object_of({}, dry_run=spec.FLAG)),
+    body=spec.json_body(ForgettingWanted),
     answers={
         200: spec.json_answer(structs.KeysOfDataset),
         202: spec.json_answer(
@@ -227,7 +229,7 @@ class _Forget(msgspec.Struct, forbid_unknown_fields=True):
     },
 )
 async def forget_keys(request: Request, services: Services, caller: Holder) -> Response:
-    body, dataset = await read_struct(request, _Forget), id_in_path(request)
+    body, dataset = await read_struct(request, ForgettingWanted), id_in_path(request)
     if body.dry_run:
         return answer(_keys(await services.older_keys.look(caller, dataset)))
     done = await services.older_keys.forget(caller, dataset)

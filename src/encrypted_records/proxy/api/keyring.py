@@ -304,7 +304,7 @@ async def restore_keyring(request: Request) -> Response:
         )
     finally:
         # Also after a failure: the file may have been replaced before it.
-        forget(services, user)
+        services.forget(user)
     note(services, holder, "key_changed", "restored")
     note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
     if restoration.older_keys:
@@ -435,11 +435,6 @@ async def _open_file(backup: ShownBackup | Restoration) -> Keyring:
         ) from None
 
 
-def forget(services: Services, user: bytes) -> None:
-    """Drop all data that was decrypted with the user's keyring."""
-    services.forget(user)
-
-
 def note(services: Services, holder: Holder, kind: str, detail: str = "") -> None:
     services.admission.enrolment.note(holder.user, kind, holder.device, detail)
 
@@ -519,7 +514,7 @@ async def unlock_keyring(request: Request) -> Response:
 )
 async def lock_keyring(request: Request, services: Services, holder: Holder) -> Response:
     await runtime.in_thread(services.keyrings.lock, holder)
-    forget(services, holder.user)
+    services.forget(holder.user)
     return answer({"locked": True})
 
 
