@@ -8,15 +8,19 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from encrypted_records.sql.connections import open_closed
 from encrypted_records.sql.failures import BadParameter, Failure, Unrepresentable
+from encrypted_records.sql.limits import STANDARD
 from encrypted_records.sql.wire import types
 from encrypted_records.sql.wire.results import RowEncoder
+from encrypted_records.sql.wire.statements import only, with_duckdb_formats
 from tests.support.postgres import NewDatabase
 
 BEFORE_CHRIST = b"0001-12-31 23:59:59.999999 BC"
@@ -74,11 +78,17 @@ def postgres(postgresql: NewDatabase) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@pytest.fixture(scope="module")
+def engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    with open_closed(STANDARD) as connection:
+        yield connection
+
+
 def written(
-    duckdb: str, arrow: pyarrow.DataType, value: Any, form: int, *, iso: bool = False
+    kind: str, arrow: pyarrow.DataType, value: Any, form: int, *, iso: bool = False
 ) -> bytes | None:
     batch = pyarrow.record_batch([pyarrow.array([value], arrow)], ["value"])
-    ((found,),) = RowEncoder([("value", duckdb)], [form], iso_intervals=iso).values(batch)
+    ((found,),) = RowEncoder([("value", kind)], [form], iso_intervals=iso).values(batch)
     return found
 
 
@@ -226,3 +236,41 @@ def test_an_array_of_other_elements_is_refused() -> None:
 def test_the_zone_of_a_time_is_dropped_as_postgresql_drops_it() -> None:
     sent = b"10:00:00+02"
     assert types.decode_parameter(sent, 0, types.ColumnType(types.TIME)) == time(10)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=st.datetimes(),
+    parts=st.permutations(["YYYY", "mm", "DD", "HH24", "MI", "SS", "US"]),
+    sign=st.sampled_from(["-", ":", " ", "/", "\"o''clock %\""]),
+)
+def test_a_format_of_dates_and_times_means_what_it_means_in_postgresql(
+    postgres: psycopg.Connection[Any],
+    engine: duckdb.DuckDBPyConnection,
+    value: datetime,
+    parts: list[str],
+    sign: str,
+) -> None:
+    form = sign.join(parts)
+    written = f"to_char('{value}'::TIMESTAMP, '{form}')"
+    query = (
+        f"SELECT {written}, to_timestamp({written}, '{form}'), to_date({written}, '{form}'),"
+        f" to_char('{value}'::TIMESTAMP, 'MS')"
+    )
+    ours = engine.execute(with_duckdb_formats(only(query))).fetchone()
+    assert ours == postgres.execute(query).fetchone()
+
+
+@pytest.mark.parametrize(
+    ("function", "form"),
+    [("to_char", "FMMonth"), ("to_char", "YYYY%d"), ("to_date", "YYYY-DDD"), ("to_date", "MM-DD")],
+)
+def test_a_format_that_the_two_may_read_differently_is_refused(function: str, form: str) -> None:
+    with pytest.raises(Failure, match=r"patterns|a year") as failure:
+        with_duckdb_formats(only(f"SELECT {function}(a, '{form}')"))
+    assert failure.value.state == "0A000"
+
+
+def test_a_format_that_is_no_string_stays_for_duckdb_to_refuse() -> None:
+    for sql in ("SELECT to_timestamp(1.5)", "SELECT to_date(a, b || 'x'), to_char", "to_char('a'"):
+        assert with_duckdb_formats(only(sql)) == sql

@@ -250,6 +250,15 @@ TOOLS: dict[str, list[str]] = {
         WHERE nspname NOT LIKE 'pg_%%' ORDER BY nspname""",
         "SELECT pg_backend_pid()",
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid='999999'",
+        """SELECT DATE_TRUNC('hour', seen) + INTERVAL '5 minutes' * FLOOR(EXTRACT(MINUTE FROM seen)
+        / 5) AS seen, COUNT(*) AS n FROM clinic.patient
+        WHERE seen >= TO_TIMESTAMP('1900-01-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')
+          AND born < TO_DATE('2100-01-01', 'YYYY-MM-DD')
+        GROUP BY DATE_TRUNC('hour', seen) + INTERVAL '5 minutes' * FLOOR(EXTRACT(MINUTE FROM seen)
+        / 5) LIMIT 50000""",
+        """SELECT DATE_TRUNC('week', DATE_TRUNC('day', seen) + INTERVAL '1 day') + INTERVAL '-1 day'
+        AS seen, count(DISTINCT name) FROM clinic.patient WHERE name ILIKE '%%a%%' AND insured IS
+        true GROUP BY 1 ORDER BY 2 DESC LIMIT 50000""",
     ],
     "Grafana": [
         "SELECT current_setting('server_version_num')::int/100 as version",

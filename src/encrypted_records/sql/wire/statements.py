@@ -161,6 +161,70 @@ def without_database(statement: SqlStatement, dataset: str, *, namesake: bool) -
     return "".join(parts) + statement.sql[at:]
 
 
+#: Patterns for dates and times that PostgreSQL and DuckDB read and write alike, in DuckDB's form.
+_PATTERNS = {
+    "YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "MI": "%M", "SS": "%S", "MS": "%g",
+    "US": "%f",
+}  # fmt: skip
+_FORMAT = re.compile(rf"""({"|".join(_PATTERNS)})|"([^"]*)"|([-/,.:; ])|.""", re.IGNORECASE)
+#: Functions with a format: DuckDB's function, and the cast to PostgreSQL's type.
+_FORMATTED = {
+    "to_char": ("strftime", ""),
+    "to_date": ("strptime", "::DATE"),
+    "to_timestamp": ("strptime", "::TIMESTAMPTZ"),
+}
+
+
+def with_duckdb_formats(statement: SqlStatement) -> str:
+    """A statement with DuckDB's functions for ``to_char``, ``to_date`` and ``to_timestamp`` if they
+    have a string as format. Superset limits every chart to a period in this way.
+
+    Raises:
+        Failure: 0A000; the two may read a format differently.
+    """
+    words, base = statement.words, statement.words[0].start
+    changed: dict[SqlToken, str] = {}
+    calls: list[tuple[SqlToken, int]] = []
+    for place, token in enumerate(words):
+        if token.text == "(":
+            calls.append((words[place - 1], place))
+        elif token.text == ")" and calls:
+            name, opened = calls.pop()
+            last = words[place - 1]
+            if name.word not in _FORMATTED or last.kind != "string" or place - 2 <= opened:
+                continue
+            if words[place - 2].text == ",":
+                function, cast = _FORMATTED[name.word]
+                changed |= {name: function, token: f"){cast}"}
+                changed[last] = f"'{_duckdb_format(name.word, last.value)}'"
+    parts, at = [], 0
+    for token in sorted(changed, key=lambda each: each.start):
+        parts += [statement.sql[at : token.start - base], changed[token]]
+        at = token.end - base
+    return "".join(parts) + statement.sql[at:]
+
+
+def _duckdb_format(function: str, given: str) -> str:
+    parts = []
+    for found in _FORMAT.finditer(given):
+        pattern, quoted, separator = found.groups()
+        if pattern is not None:
+            parts.append(_PATTERNS[pattern.upper()])
+        elif quoted is not None:
+            parts.append(quoted.replace("%", "%%").replace("'", "''"))
+        elif separator is not None:
+            parts.append(separator)
+        else:
+            known = ", ".join(_PATTERNS)
+            detail = f"{function} takes the patterns {known} here, not {given!r}"
+            instead = _FORMATTED[function][0]
+            raise Failure("0A000", detail, hint=f"{instead} of DuckDB has more patterns")
+    # Without a year, the two assume different years.
+    if function != "to_char" and "%Y" not in parts:
+        raise Failure("0A000", f"{function} needs a format with a year, YYYY, not {given!r}")
+    return "".join(parts)
+
+
 def _statement(sql: str, words: Sequence[SqlToken]) -> SqlStatement:
     return SqlStatement(sql[words[0].start : words[-1].end], words)
 

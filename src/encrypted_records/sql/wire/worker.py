@@ -76,14 +76,14 @@ class WireWorker(Worker):
         return super().plan(self._only(text).sql, given)
 
     def _only(self, sql: str) -> st.SqlStatement:
-        """The only statement of a text, without the database in the names of tables."""
+        """The only statement of a text, without the database in the names of tables, and with
+        DuckDB's formats of dates."""
         dataset = self.planner.dataset
         assert dataset is not None, "a session has a dataset"
         tables = {table.name.casefold() for table in self.planner.catalogue.in_dataset(dataset)}
         namesake = dataset.casefold() in tables
-        statement = st.only(sql)
-        text = st.without_database(statement, dataset, namesake=namesake)
-        return statement if text == statement.sql else st.only(text)
+        statement = st.only(st.without_database(st.only(sql), dataset, namesake=namesake))
+        return st.only(st.with_duckdb_formats(statement))
 
     def bound(self, parameters: Any) -> Parameters:
         return _named(st.only(parameters.sql), parameters.oids, parameters.values)
