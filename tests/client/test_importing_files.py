@@ -8,16 +8,13 @@ import json
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psycopg
 import pyarrow
 import pytest
-from psycopg import sql
 from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
@@ -34,15 +31,8 @@ from encrypted_records.errors import (
 from encrypted_records.model.samples import FileReading
 from encrypted_records.proxy.workers.messages import DetectTask
 from encrypted_records.proxy.workers.uploads import answer_of
-from tests.support.mutated_files import EXPECTED, FILES
-from tests.support.postgres import running_postgresql
-from tests.support.service import Account, Service, running_service
-
-#: Texts, dates, times, numbers, long identifiers; texts of another alphabet, a workbook and JSON.
-HAVING_MANY_FORMS = (
-    *("excel-de-cp1252.csv", "excel-ja-sjis.csv", "excel-ru-cp1251.csv", "ambiguous-dates.csv"),
-    *("big-ids.csv", "shopify-orders.csv", "gov-uk-spend.csv", "title.xlsx", "nested.json"),
-)
+from tests.support.mutated_files import FILES
+from tests.support.service import Account, Service
 
 
 @pytest.fixture(scope="module")
@@ -118,87 +108,6 @@ def test_what_nobody_can_know_is_asked_by_its_column_and_taken_when_it_is_said(
         path, name="as text", reading={"columns": {"born": {"type": "text"}}}
     )
     assert {record["born"] for record in kept.schema.search()} == {"03/04/2021", "05/06/2021"}
-
-
-def answers(question: ReadingQuestion) -> dict[str, Any]:
-    """What is likely, and texts where nobody can know."""
-    found = question.reading
-    assert isinstance(found, FileReading)
-    said: dict[str, Any] = {member: found.reading[member] for member in found.guessed}
-    asked = {field.name: {"type": "text"} for field in found.fields if field.ask is not None}
-    return said | ({"columns": asked} if asked else {})
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def apart(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
-    """A service, and a server of PostgreSQL, that hold nothing of other tests: definitions of
-    theirs may have the same words in the clear."""
-    folder = tmp_path_factory.mktemp("apart") / "data"
-    with ExitStack() as stack:
-        url = None
-        if request.param == "postgresql":
-            url = stack.enter_context(running_postgresql()).with_tables()
-        yield stack.enter_context(running_service(folder, database_url=url))
-
-
-def held_by_the_api(service: Service) -> bytes:
-    """All that is in its files: of PostgreSQL, the write-ahead log and temporary files among them,
-    and the cells of its tables, which the files may have compressed."""
-    folders, held = [service.data_dir / "api"], []
-    if service.database_url is not None:
-        with psycopg.connect(service.database_url, autocommit=True) as connection:
-            connection.execute("CHECKPOINT")
-            shown = connection.execute("SHOW data_directory").fetchone()
-            assert shown is not None
-            folders.append(Path(shown[0]))
-            tables = connection.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-            ).fetchall()
-            for (table,) in tables:
-                rows = connection.execute(
-                    sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
-                ).fetchall()
-                cells = (cell for row in rows for cell in row)
-                held += [cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells]
-    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-    names = {file.name for file in files} | {file.parent.name for file in files}
-    assert names & {"db.sqlite3", "pg_wal"}
-    return b"\n".join([*held, *map(content_of, files)])
-
-
-def content_of(file: Path) -> bytes:
-    """A running PostgreSQL drops files of its own while they are read."""
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def test_no_value_of_a_file_is_at_the_api(apart: Service) -> None:
-    account = apart.new_account()
-    cells: set[str] = set()
-    public: list[str] = []  # names of fields, which the API has in the clear
-    with Client(apart.proxy_url, email=account.email, password=account.password) as client:
-        dataset = client.create_dataset("Files")
-        for name in HAVING_MANY_FORMS:
-            try:
-                done = dataset.import_file(FILES / name, name=name)
-            except ReadingQuestion as question:
-                done = dataset.import_file(FILES / name, name=name, reading=answers(question))
-            rows = EXPECTED[name]["rows"]
-            assert done.stored == len(rows)
-            public.append(json.dumps(done.schema.definition, ensure_ascii=False))
-            cells |= {str(cell) for row in rows for cell in row if cell is not None}
-    names = "\n".join(public)
-    # Six characters may be microseconds of a time at which something was stored.
-    values = {cell for cell in cells if len(cell) > 6 and cell not in names}
-    assert len(values) > 200
-    held = held_by_the_api(apart)
-    # That the search looks in the right places: definitions are stored in the clear.
-    assert b"Geburtsdatum" in held
-    assert [value for value in sorted(values) if value.encode() in held] == []
 
 
 def test_a_file_is_not_stored_twice(dataset: Dataset, tmp_path: Path) -> None:

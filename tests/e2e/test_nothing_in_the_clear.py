@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import re2
 
+from encrypted_records import Client
 from tests.support import jobs
-from tests.support.service import Account, Service, call, running_service
+from tests.support.service import Service, call, running_service
 from tests.support.store import Store, new_store
 
 MINIMUM = -(2**50)
@@ -98,6 +99,7 @@ def use_everything(store: Store, secret: Secrets) -> None:
     )
     assert broken.status == 400
     use_jobs(store, secret)
+    import_a_file(store, secret)
     changed = store.proxy("PUT", f"/api/records/{ids[0]}/", {"data": secret.rows()[0]})
     assert changed.status == 200
     ordered = store.search(order_by=["-diagnosis_field", "account"], limit=3)
@@ -131,18 +133,40 @@ def use_jobs(store: Store, secret: Secrets) -> None:
     jobs.started(other, jobs.as_json(other, secret.rows() * 2000))
 
 
-def credentials(service: Service, account: Account) -> set[bytes]:
-    tokens = call(
+def import_a_file(store: Store, secret: Secrets) -> None:
+    """As people have it: its values say which definition is proposed, and how it is read."""
+    rows = [
+        f"{row['diagnosis_field']};{row['account']};{row['salary']};{secret.texts[number % 3]}"
+        for number, row in enumerate(secret.rows())
+    ]
+    path = store.service.data_dir.parent / "people.csv"
+    path.write_text("\n".join(["diagnosis_field;account;salary;ward", *rows]))
+    account = store.account
+    with Client(store.service.proxy_url, email=account.email, password=account.password) as client:
+        done = client.create_dataset("Files").import_file(path)
+    assert done.stored == len(rows)
+
+
+def credentials(store: Store) -> set[bytes]:
+    """A password, an access token and an API token, each of them used."""
+    account, url = store.account, store.service.proxy_url
+    pair = {"email": account.email, "password": account.password}
+    access = call("POST", f"{url}/api/token/", pair).json()["access"]
+    assert call("GET", f"{url}/api/users/self/", auth=f"Bearer {access}").status == 200
+    asked = {"name": "nightly", "scope": "write"}
+    token = call("POST", f"{url}/api/tokens/", asked, auth=account.auth).json()["token"]
+    begun = call(
         "POST",
-        f"{service.proxy_url}/api/token/",
-        {"email": account.email, "password": account.password},
-    ).json()
-    used = call("GET", f"{service.proxy_url}/api/users/self/", auth=f"Bearer {tokens['access']}")
-    assert used.status == 200
+        f"{url}/api/jobs/upload/?schema={store.schema_id}",
+        b"diagnosis_field\nx\n",
+        auth=f"Bearer {token}",
+        headers={"Content-Type": "text/csv"},
+    )
+    jobs.completed(store, f"/api/jobs/{begun.json()['job_id']}/")
     basic = account.auth.removeprefix("Basic ")
-    # A token's signature is its secret part.
-    signature = tokens["access"].rpartition(".")[2]
-    return {account.password.encode(), basic.encode(), signature.encode()}
+    # A token's signature is its secret part, as is what follows the kind of an API token.
+    signature = access.rpartition(".")[2]
+    return {account.password.encode(), basic.encode(), signature.encode(), token[6:].encode()}
 
 
 def files(*roots: Path) -> list[Path]:
@@ -182,7 +206,7 @@ def used(
     with running_service(folder, database_url=database) as service:
         store = new_store(service, DEFINITION)
         use_everything(store, secret)
-        passwords = credentials(service, store.account)
+        passwords = credentials(store)
     yield service, secret, passwords
 
 
