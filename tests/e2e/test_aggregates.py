@@ -1,4 +1,4 @@
-"""Aggregates and plans over HTTP: the oracle's numbers, exact, and the costs as they were."""
+"""Aggregates and plans over HTTP: exact numbers, and the costs as they were."""
 
 from __future__ import annotations
 
@@ -8,50 +8,16 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests import aggregate_oracle, oracle
-from tests.index.strategies import Case, cases
-from tests.index.test_aggregate import list_orders, measures
-from tests.support.service import Account, Service
-from tests.support.store import Store, exact, new_schema, new_store
-
-
-@pytest.fixture(scope="module")
-def account(service: Service) -> Account:
-    return service.new_account()
+from tests.support.service import Service
+from tests.support.store import Store, exact, new_store
 
 
 def aggregate(store: Store, **body: Any) -> Any:
     answer = store.proxy("POST", "/api/records/aggregate/", {"schema": store.schema, **body})
     assert answer.status == 200, answer.body
     return exact(answer)
-
-
-@given(case=cases(), data=st.data())
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_aggregates_equal_the_oracles(
-    service: Service, account: Account, case: Case, data: st.DataObject
-) -> None:
-    schema = new_schema(service, account, msgspec.Raw(case.text.encode()))
-    store = Store(service, account, schema)
-    for group in case.groups:
-        store.ingest(group)
-    where = data.draw(st.sampled_from([None, *case.asked]))
-    asked = data.draw(st.lists(measures(case.fields), min_size=1, max_size=2))
-    names = st.lists(st.sampled_from(sorted(case.fields)), min_size=1, max_size=2, unique=True)
-    body = {"measures": asked, "group_by": data.draw(names), "order": data.draw(list_orders())}
-    chosen = [record for record in case.records if oracle.holds(where, record, case.fields)]
-
-    whole = [aggregate_oracle.measured(one, chosen, case.fields) for one in asked]
-    assert aggregate(store, where=where, measures=asked) == {"measures": whole}
-    grouped = aggregate_oracle.grouped(body, chosen, case.fields)
-    assert aggregate(store, where=where, **body) == grouped
 
 
 DEFINITION = {
@@ -103,13 +69,6 @@ def test_deleted_and_changed_records_count_as_they_are(store: Store) -> None:
         109,
         2,
     ]
-
-
-def test_strangers_measure_nothing(store: Store) -> None:
-    stranger = Store(store.service, store.service.new_account(), store.schema)
-    for path in ("aggregate", "explain"):
-        answer = stranger.proxy("POST", f"/api/records/{path}/", {"schema": store.schema})
-        assert (answer.status, answer.json()["code"]) == (404, "not_found")
 
 
 def explain(store: Store, **body: Any) -> Any:
