@@ -160,9 +160,3 @@ def test_no_value_is_proposed_for_a_definition_but_where_it_is_asked_for(ask: An
 )
 def test_what_cannot_be_estimated_is_refused(ask: Any, body: bytes) -> None:
     assert ask("estimate/", body).status == 400
-
-
-def test_both_need_credentials(service: Service) -> None:
-    for path in ("infer/", "estimate/"):
-        url = f"{service.proxy_url}/api/schemas/{path}"
-        assert call("POST", url, b"{}", headers={"Content-Type": "text/csv"}).status == 401

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -231,43 +230,6 @@ def test_a_delete_that_says_more_than_a_condition_is_refused(store: Store) -> No
     unreadable = store.proxy("POST", "/api/records/delete/?confirm=all", {"schema": store.schema})
     assert unreadable.status == 400
     assert len(store.found()) == 1
-
-
-def test_strangers_change_and_delete_nothing(store: Store) -> None:
-    (identifier,) = store.ingest([ADA])
-    stranger = Store(store.service, store.service.new_account(), store.schema)
-    assert send(stranger, "PUT", f"{identifier}/", {"data": ADA}).status == 404
-    assert send(stranger, "DELETE", f"{identifier}/").status == 404
-    assert send(stranger, "DELETE", f"?id={identifier}").status == 404
-    everything = {"schema": store.schema}
-    assert stranger.proxy("POST", "/api/records/delete/?confirm=1", everything).status == 404
-    assert store.found() == [identifier]
-
-
-def test_changes_at_once_all_come_through_one_after_the_other(store: Store) -> None:
-    (identifier,) = store.ingest([{"name": "x"}])
-    changes = [{"age": 5}, {"height": 1.5}, {"name": "y"}]
-
-    with ThreadPoolExecutor(3) as pool:
-        answers = list(
-            pool.map(lambda data: send(store, "PATCH", f"{identifier}/", {"data": data}), changes)
-        )
-
-    assert [answer.status for answer in answers] == [200] * 3
-    assert sorted(answer.headers["ETag"] for answer in answers) == ['"2"', '"3"', '"4"']
-    assert data_of(store, identifier) == {"name": "y", "age": 5, "height": 1.5}
-    assert store.search(count=True)["count"] == 1
-
-
-def test_many_changes_are_merged_and_only_the_newest_versions_are_found(store: Store) -> None:
-    ids = store.ingest([{"name": str(n), "age": 0} for n in range(10)])
-    for turn in range(1, 8):
-        for identifier in ids:
-            send(store, "PATCH", f"{identifier}/", {"data": {"age": turn}})
-
-    assert sorted(store.found({"field": "age", "op": "eq", "value": 7})) == sorted(ids)
-    assert store.found({"field": "age", "op": "lt", "value": 7}) == []
-    assert store.search(count=True, limit=0)["count"] == 10
 
 
 def test_a_page_of_another_site_may_not_delete(store: Store) -> None:

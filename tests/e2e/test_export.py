@@ -168,11 +168,6 @@ def test_an_export_that_cannot_be_made_is_refused_before_it_begins(
     assert (answer.status, answer.json()["code"]) == (400, "invalid_query")
 
 
-def test_strangers_export_nothing(store: Store) -> None:
-    stranger = Store(store.service, store.service.new_account(), store.schema)
-    assert exported(stranger).status == 404
-
-
 def raw(store: Store, body: dict[str, Any]) -> tuple[int, bytes, bool]:
     """Status, what came of the body, and whether it was whole."""
     address = urlsplit(store.service.proxy_url)

@@ -8,14 +8,11 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 import uuid_utils
 
-from tests.support.fixtures import at
-from tests.support.proxies import running_proxy
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 
@@ -100,14 +97,3 @@ def test_a_key_that_is_none_stores_nothing(store: Store, kind: str) -> None:
         made, now = map(datetime.fromisoformat, clocks)
         assert abs((now - made).total_seconds()) > 300
         assert "set both clocks" in answer.json()["hint"]
-
-
-def test_a_repetition_is_known_after_a_restart(service: Service, tmp_path: Path) -> None:
-    key = uuid_utils.uuid7()
-    with running_proxy(service.base_url, tmp_path) as proxy:
-        store = at(new_store(service, DEFINITION), proxy)
-        first = send(store, body(store), key)
-    with running_proxy(service.base_url, tmp_path) as proxy:
-        store = at(store, proxy)
-        assert send(store, body(store), key).body == first.body
-        assert len(store.found()) == 1
