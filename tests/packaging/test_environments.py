@@ -17,6 +17,7 @@ from tests.support.service import Service, call, clean_environment, free_ports, 
 from tests.support.sides import running_side
 
 Services = Callable[[str], Service]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 #: What the base may have, though sides need it as well: other packages of the base bring it.
 BROUGHT = {"cryptography", "markdown_it"}
@@ -31,7 +32,7 @@ with Client(url, email=email, password=password) as client:
         "Ship", {"type": "object", "properties": {"name": {"type": "string"}}}
     )
     schema.ingest([{"name": "Beagle"}, {"name": "Vega"}])
-    print([one["name"] for one in schema.search("name = 'Vega'")])
+    print([one["name"] for one in schema.search("name ~ /^V/")])
 """
 
 BASE = ("cli", "client", "http", "model")
@@ -51,11 +52,13 @@ NOT_OF_CLIENTS = {"numpy", "psycopg", "re2"}
 THERE = "import sys; from importlib.util import find_spec; print(*filter(find_spec, sys.argv[1:]))"
 
 
-def run(environment: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    environment: Path, program: str, *arguments: str, **told: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [environment / "bin" / program, *arguments],
         cwd=environment,
-        env=clean_environment(),
+        env=clean_environment(**told),
         capture_output=True,
         text=True,
         check=False,
@@ -80,32 +83,45 @@ def test_without_extras_no_side_is_there_and_all_of_client_and_command_line_is(b
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_without_extras_a_table_of_postgresql_says_what_to_install(
-    base: Path, services: Services
-) -> None:
+@pytest.fixture(scope="module")
+def ers(base: Path, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The command without extras, as somebody at a service."""
     service = services("sqlite")
     account = service.new_account()
-    done = subprocess.run(
-        [base / "bin" / "ers", "import", "postgresql://nobody@127.0.0.1/x", "--table", "t"],
-        env=clean_environment(
-            ERS_PROXY_URL=service.proxy_url,
-            ERS_EMAIL=account.email,
-            ERS_PASSWORD=account.password,
-            ERS_CONFIG="/dev/null",
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    told = {
+        "ERS_PROXY_URL": service.proxy_url,
+        "ERS_EMAIL": account.email,
+        "ERS_PASSWORD": account.password,
+        "ERS_CONFIG": "/dev/null",
+        "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state")),
+    }
+    return lambda *given: run(base, "ers", *given, **told)
+
+
+def test_without_extras_a_table_of_postgresql_says_what_to_install(
+    ers: Command,
+) -> None:
+    done = ers("import", "postgresql://nobody@127.0.0.1/x", "--table", "t")
     assert done.returncode == 2
     assert "pip install 'encrypted-records[postgresql]'" in done.stderr
 
 
-def test_without_extras_a_program_stores_and_finds_records(base: Path, services: Services) -> None:
+def test_without_extras_programs_and_commands_store_and_find_records(
+    base: Path,
+    services: Services,
+    ers: Command,
+    tmp_path: Path,
+) -> None:
     service = services("sqlite")
     account = service.new_account()
     done = run(base, "python", "-c", PROGRAM, service.proxy_url, account.email, account.password)
     assert done.stdout == "['Vega']\n", done.stderr
+    file = tmp_path / "people.csv"
+    file.write_text("name;born\nAda;10.12.1815\nAlan;23.06.1912\n")
+    imported = ers("import", str(file), "--dataset", "lab", "--yes")
+    assert imported.returncode == 0, imported.stderr
+    found = ers("record", "search", "--schema", "people", "born < 1900-01-01", "-o", "csv")
+    assert found.stdout.splitlines()[1].startswith("Ada,1815-12-10,")
 
 
 @pytest.mark.parametrize(
