@@ -70,14 +70,13 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
             parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.json"])
-def test_a_file_of_corrections_is_one_command(ers: Ers, tmp_path: Path, name: str) -> None:
+def test_a_file_of_corrections_is_one_command(ers: Ers, tmp_path: Path) -> None:
     unique = json.dumps(json.loads(DEFINITION) | {"unique": [["name"]]})
     slug = f"people-{secrets.token_hex(4)}"
     ers.done("dataset", "create", "--name", slug, "--slug", slug)
     make = ("schema", "create", "--dataset", slug, "--name", slug, "--slug", slug, "--file", "-")
     ers.done(*make, typed=unique)
-    file = tmp_path / name
+    file = tmp_path / "a.parquet"
     write(file, PEOPLE[:3])
     upload = ("import", "--exact", file, "--schema", slug)
     ers.done(*upload)

@@ -132,9 +132,13 @@ def test_an_export_can_be_uploaded_again(ers: Ers, people: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "shown", [("export",), ("search", "--output", "ndjson"), ("search", "--output", "json")]
+    ("shown", "store"),
+    [
+        (("export",), ("import",)),
+        (("search", "--output", "ndjson"), ("record", "create", "--file")),
+        (("search", "--output", "json"), ("import",)),
+    ],
 )
-@pytest.mark.parametrize("store", [("import",), ("record", "create", "--file")])
 def test_records_that_were_shown_are_stored_again_as_they_are(
     ers: Ers, people: str, tmp_path: Path, shown: tuple[str, ...], store: tuple[str, ...]
 ) -> None:
