@@ -14,6 +14,7 @@ from encrypted_records import AsyncClient, Client, Proof, new_device
 from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.keyring import Code, OwnDevice, Unlocked
+from encrypted_records.client.proxy.sharing import NewInvitation, NewService
 from encrypted_records.client.proxy.transport import ProxyTransport
 from encrypted_records.errors import (
     ApiFailed,
@@ -350,6 +351,8 @@ def test_no_secret_prints(secret: str) -> None:
             restore_tried=None,
             device="my secret",
         ),
+        NewInvitation(id="a", words="my secret", expires=1, member=None, replaced=None),
+        NewService("a", "my secret", 1),
     ]
     for one in shown:
         assert "my secret" not in repr(one) + str(one)
