@@ -119,13 +119,6 @@ def test_a_code_that_is_wrong_used_or_for_somebody_else_lets_nobody_in(
     ] == [3]
 
 
-def test_five_wrong_codes_end_the_right_one(home: Machine, laptop: Machine) -> None:
-    code = code_from(home, **password_of(home))
-    for _ in range(5):
-        assert laptop.ers("device", "add", typed="0000-0000\n").code == 4
-    assert laptop.ers("device", "add", typed=code).code == 4
-
-
 def test_the_words_take_a_machine_in_where_every_device_is_lost(
     home: Machine, laptop: Machine
 ) -> None:

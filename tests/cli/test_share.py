@@ -430,14 +430,6 @@ def test_a_service_has_a_string_that_is_printed_once(two: Two) -> None:
     assert ers.done("service", "list").lines == []
 
 
-def test_words_are_in_no_log_and_in_nothing_that_the_api_keeps(two: Two, running: Service) -> None:
-    two.join()
-    _, words = two.invite("--dataset", "medical")
-    assert words not in running.log
-    for path in [*running.data_dir.rglob("*.sqlite3*"), *running.data_dir.rglob("*.eml")]:
-        assert words.encode() not in path.read_bytes()
-
-
 def test_a_service_imports_by_one_variable_and_no_login(
     two: Two, running: Service, tmp_path: Path
 ) -> None:

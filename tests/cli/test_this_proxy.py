@@ -133,15 +133,6 @@ def test_a_door_that_was_left_behind_is_shown_to_nobody_who_does_not_know_it(
     assert not [one for _, one, _ in stranger.heard if "x-ers-door" in one]
 
 
-def test_machines_are_known_after_the_proxy_was_started_anew(
-    proxy: SharedProxy, home: Machine
-) -> None:
-    proxy.stop()
-    assert look(home).code == 5
-    proxy.start()
-    assert names_seen(home) == ["Ada"]
-
-
 def test_a_proxy_that_was_set_up_anew_is_told_nothing_until_that_is_meant(
     ada: Person, home: Machine, proxy: SharedProxy
 ) -> None:
