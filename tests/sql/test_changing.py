@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -48,45 +49,25 @@ def answers(proxy: MakeClient, *steps: str | Callable[[], Any]) -> list[Any]:
     return asyncio.run(run())
 
 
-def test_a_field_that_is_added_is_there_at_once(proxy: MakeClient, dataset: Dataset) -> None:
-    schema = dataset.create_schema("Added", definition(name=NAME), slug="added")
-    schema.ingest([{"name": "Ada"}])
-    asked = "SELECT * FROM added"
-    before, after = answers(
-        proxy, asked, lambda: schema.change(definition(name=NAME, age=AGE)), asked
-    )
-    assert before == [{"name": "Ada"}]
-    assert after == [{"name": "Ada", "age": None}]
-
-
-def test_a_field_that_is_renamed_has_its_new_name_at_once(
+def test_fields_that_are_added_renamed_and_wider_are_so_at_once(
     proxy: MakeClient, dataset: Dataset
 ) -> None:
-    schema = dataset.create_schema("Renamed", definition(name=NAME, age=AGE), slug="renamed")
-    schema.ingest([{"name": "Ada", "age": 36}])
-    new = definition(title=NAME, age=AGE)
-    asked = "SELECT * FROM renamed WHERE age > 30"
+    old = definition(name=NAME, paid=paid(100, 1))
+    new = definition(title=NAME, paid=paid(9999, 3), age=AGE)
+    schema = dataset.create_schema("Changed", old, slug="changed")
+    schema.ingest([{"name": "Ada", "paid": 12.5}])
+    asked = "SELECT *, typeof(paid) AS type, paid::text AS paid_text FROM changed WHERE paid > 12"
     before, after = answers(
         proxy, asked, lambda: schema.change(new, renames={"title": "name"}), asked
     )
-    assert before == [{"name": "Ada", "age": 36}]
-    assert after == [{"title": "Ada", "age": 36}]
+    one, other = Decimal("12.5"), Decimal("12.500")
+    assert before == [{"name": "Ada", "paid": one, "type": "DECIMAL(4,1)", "paid_text": "12.5"}]
+    assert after == [
+        {"title": "Ada", "paid": other, "age": None, "type": "DECIMAL(7,3)", "paid_text": "12.500"}
+    ]
     with pytest.raises(SqlError) as caught:
-        answers(proxy, "SELECT name FROM renamed")
+        answers(proxy, "SELECT name FROM changed")
     assert caught.value.sqlstate == "42703"
-
-
-def test_a_field_that_gets_wider_has_its_new_type_at_once(
-    proxy: MakeClient, dataset: Dataset
-) -> None:
-    schema = dataset.create_schema("Wider", definition(paid=paid(100, 1)), slug="wider")
-    schema.ingest([{"paid": 12.5}])
-    asked = "SELECT typeof(paid) AS type, paid::text AS paid FROM wider"
-    before, after = answers(
-        proxy, asked, lambda: schema.change(definition(paid=paid(9999, 3))), asked
-    )
-    assert before == [{"type": "DECIMAL(4,1)", "paid": "12.5"}]
-    assert after == [{"type": "DECIMAL(7,3)", "paid": "12.500"}]
 
 
 def test_a_table_that_is_gone_is_unknown(proxy: MakeClient, dataset: Dataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -11,8 +12,9 @@ from tests.sql.wire.tool_statements import TOOLS
 from tests.support.listener import Running
 
 
+@cache
 def answered(listener: Running, tool: str) -> list[list[tuple[Any, ...]]]:
-    """The rows of each statement of a tool."""
+    """The rows of each statement of a tool, which is asked once."""
     found = []
     with listener.connect(autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         for statement in TOOLS[tool]:
