@@ -1,5 +1,5 @@
 """Every page, full and empty, at every width: nothing is wider than the window, nothing touches
-what it should not, and every form is answered there.
+what it should not, every form is answered there, and axe finds nothing.
 
 With ``EVERY_PAGE=<folder>`` each is also photographed there: light, dark and as on a phone; with
 ``EVERY_PAGE_RECORDS=300000`` over so many records.
@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.census import Census, stored_census
-from tests.browser.test_every_page import PUBLIC, own_pages
+from tests.browser.test_every_page import PUBLIC, flaws_of, own_pages
 from tests.browser.visitor import CENSUS, SETTLED, Visitor
 from tests.support.eventually import eventually
 from tests.support.service import Service, call
@@ -141,15 +141,15 @@ def look_at(visitor: Visitor, path: str, name: str = "") -> list[str]:
     return found + faults_of(visitor, path)
 
 
-def test_no_page_is_wider_than_its_window_nothing_touches_and_forms_are_answered_there(
+def test_no_page_is_wider_than_its_window_nothing_touches_and_axe_finds_nothing(
     visitor: Visitor, site: Service, census: Census
 ) -> None:
-    wide = [one for path in PUBLIC[:-1] for one in look_at(visitor, path)]
+    wide = [one for path in PUBLIC[:-1] for one in look_at(visitor, path) + flaws_of(visitor)]
     shown = filled(site) if RECORDS else census
     visitor.log_in(shown.account)
     visitor.be_let_in(shown.account)
     for path in (*own_pages(shown), shown.page("upload")):
-        wide += look_at(visitor, path, "overview" if path == "/" else "")
+        wide += look_at(visitor, path, "overview" if path == "/" else "") + flaws_of(visitor)
     visitor.go(shown.page("search"))
     visitor.open_record(1)
     photograph(visitor, "panel")
