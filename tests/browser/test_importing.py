@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import CENSUS, Visitor
-from tests.support.service import Service, call
+from tests.support.service import Service
 
 
 @pytest.fixture
@@ -254,11 +254,3 @@ def _require_whole_row(visitor: Visitor) -> None:
             assert scroll
             assert box["x"] + box["width"] <= scroll["x"] + scroll["width"] + 0.5, (name, width)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
-
-
-def test_a_form_made_elsewhere_unlocks_nothing(site: Service, census: Census) -> None:
-    url = f"{site.proxy_url}/api/schemas/{census.schema}/"
-    schema = call("GET", url, auth=census.account.auth).json()["schema"]
-    schema["properties"]["age"] = {"type": "string"}
-    answer = call("PATCH", url, {"schema": schema}, auth=census.account.auth)
-    assert (answer.status, answer.json()["code"]) == (409, "needs_reencryption")

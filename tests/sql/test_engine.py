@@ -123,45 +123,46 @@ def test_parameters_stand_for_values(proxy: MakeClient) -> None:
     assert ask(proxy, "SELECT $x::int + 1 AS y", {"x": 1}) == [{"y": 2}]
 
 
-@pytest.mark.parametrize(
-    ("statement", "state", "told"),
-    [
-        ("SELECT * FROM patients", "42P01", "every, people"),
-        ("SELECT nme FROM people", "42703", "name"),
-        ("SELECT nonsense(1)", "42883", "functions"),
-        ("SELECT btrim(name) FROM people", "42883", "in DuckDB's SQL it is trim"),
-        ("SELECT '{}'::jsonb", "42000", "in DuckDB's SQL it is JSON"),
-        ("SELEC 1", "42601", ""),
-        ("SELECT 1\nFROM people\nWHERE nme = 'x'", "42703", "clause! (line 3)"),
-        ("PIVOT people ON name USING count(*)", "0A000", "list the values"),
-        ("EXPLAIN SELECT 1", "25006", "EXPLAIN is not supported"),
-        ("", "42601", ""),
-        ("SELECT '\ud800'", "42601", "Unicode"),
-        ("SELECT 1; SELECT 2", "42601", ""),
-        ("SELECT 'x'::int", "22P02", ""),
-        ("SELECT '10:00:00+02'::TIMETZ", "0A000", "VARCHAR"),
-        ("SELECT [340282366920938463463374607431768211455::UHUGEINT]", "0A000", "VARCHAR"),
-        ("SELECT {'bits': '101'::BIT}", "0A000", "VARCHAR"),
-        ("INSERT INTO people VALUES (1)", "25006", "SELECT"),
-        ("DELETE FROM people", "25006", "SELECT"),
-        ("WITH x AS (DELETE FROM people RETURNING *) SELECT * FROM x", "25006", "SELECT"),
-    ],
-)
-def test_errors_have_a_state_and_name_what_there_is(
-    proxy: MakeClient, statement: str, state: str, told: str
-) -> None:
-    with pytest.raises(SqlError) as caught:
-        ask(proxy, statement)
-    assert caught.value.sqlstate == state
-    assert told in caught.value.message + caught.value.hint
+#: Statements, their states, and what their errors tell.
+ERRORS = [
+    ("SELECT * FROM patients", "42P01", "every, people"),
+    ("SELECT nme FROM people", "42703", "name"),
+    ("SELECT nonsense(1)", "42883", "functions"),
+    ("SELECT btrim(name) FROM people", "42883", "in DuckDB's SQL it is trim"),
+    ("SELECT '{}'::jsonb", "42000", "in DuckDB's SQL it is JSON"),
+    ("SELEC 1", "42601", ""),
+    ("SELECT 1\nFROM people\nWHERE nme = 'x'", "42703", "clause! (line 3)"),
+    ("PIVOT people ON name USING count(*)", "0A000", "list the values"),
+    ("EXPLAIN SELECT 1", "25006", "EXPLAIN is not supported"),
+    ("", "42601", ""),
+    ("SELECT '\ud800'", "42601", "Unicode"),
+    ("SELECT 1; SELECT 2", "42601", ""),
+    ("SELECT 'x'::int", "22P02", ""),
+    ("SELECT '10:00:00+02'::TIMETZ", "0A000", "VARCHAR"),
+    ("SELECT [340282366920938463463374607431768211455::UHUGEINT]", "0A000", "VARCHAR"),
+    ("SELECT {'bits': '101'::BIT}", "0A000", "VARCHAR"),
+    ("INSERT INTO people VALUES (1)", "25006", "SELECT"),
+    ("DELETE FROM people", "25006", "SELECT"),
+    ("WITH x AS (DELETE FROM people RETURNING *) SELECT * FROM x", "25006", "SELECT"),
+    *(
+        (nonsense, "42601", "")
+        for nonsense in ("x" * 10**6, "\0\1" * 10**5, f"SELECT {'(' * 10**5}1{')' * 10**5}")
+    ),
+]
 
 
-def test_a_megabyte_of_nonsense_is_an_error_of_one_paragraph(proxy: MakeClient) -> None:
-    for statement in ("x" * 10**6, "\0\1" * 10**5, "SELECT " + "(" * 10**5 + "1" + ")" * 10**5):
-        with pytest.raises(SqlError) as caught:
-            ask(proxy, statement)
-        assert caught.value.sqlstate == "42601"
-        assert len(caught.value.message) < 1_100
+def test_errors_have_a_state_and_name_what_there_is_in_one_paragraph(proxy: MakeClient) -> None:
+    async def run() -> None:
+        async with proxy() as client, Engine(client) as engine:
+            for statement, state, told in ERRORS:
+                with pytest.raises(SqlError) as caught:
+                    async with await engine.execute(statement) as result:
+                        await result.table()
+                assert caught.value.sqlstate == state, statement[:100]
+                assert told in caught.value.message + caught.value.hint, statement[:100]
+                assert len(caught.value.message) < 1_100, statement[:100]
+
+    asyncio.run(run())
 
 
 def test_an_unknown_dataset_is_told_with_those_that_there_are(proxy: MakeClient) -> None:

@@ -78,31 +78,33 @@ def test_what_would_write_files_settings_and_nonsense_are_refused_and_the_sessio
             assert connection.execute("SELECT count(*) FROM patient").fetchone() == (3,)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
-        b"\0" * 100,
-        b"\xff" * 100,
-        struct.pack("!ii", 8, 80877103) + b"password in the open",
-        startup("a", "b", 2 << 16),
-        startup("a", "b") + b"Q\0\0\0\x06x\0",
-        startup("a", "b") + b"?\0\0\0\x04",
-    ],
+NONSENSE = (
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+    b"\0" * 100,
+    b"\xff" * 100,
+    struct.pack("!ii", 8, 80877103) + b"password in the open",
+    startup("a", "b", 2 << 16),
+    startup("a", "b") + b"Q\0\0\0\x06x\0",
+    startup("a", "b") + b"?\0\0\0\x04",
 )
-def test_nonsense_ends_its_connection_with_one_fatal_error(listener: Running, data: bytes) -> None:
-    with listener.socket() as connection:
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
-        answer = b""
-        while piece := connection.recv(4096):
-            answer += piece
-    told = answer[answer.index(b"E") :]
-    assert fields(told[5:])["S"] == "FATAL"
-    assert b"password in the open" not in answer
-    with listener.connect() as other:
-        assert other.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_nonsense_ends_its_connection_alone_with_one_fatal_error(listener: Running) -> None:
+    with listener.connect(autocommit=True) as other:
+        for data in NONSENSE:
+            with listener.socket() as connection:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
+                answer = b""
+                while piece := connection.recv(4096):
+                    answer += piece
+            told = answer[answer.index(b"E") :]
+            assert fields(told[5:])["S"] == "FATAL", data
+            assert b"password in the open" not in answer
+            assert other.execute("SELECT 1").fetchone() == (1,)
+    with listener.connect() as later:
+        assert later.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_many_silent_connections_keep_nobody_out(small: Running) -> None:
