@@ -96,15 +96,6 @@ def test_a_folder_that_cannot_be_written_is_refused(command: str, tmp_path: Path
     assert "--data-dir" in hint
 
 
-@pytest.mark.parametrize("command", ["up", "api", "proxy"])
-def test_a_folder_of_a_newer_version_is_refused(command: str, tmp_path: Path) -> None:
-    data_folder.prepare(tmp_path / "data")
-    (tmp_path / "data" / "format").write_text("99\n")
-    error, hint = refusal(command, f"--data-dir={tmp_path}/data")
-    assert "newer version: form 99 of the " in error
-    assert hint.startswith("hint: update encrypted-records")
-
-
 def test_a_folder_in_use_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

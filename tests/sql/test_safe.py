@@ -124,10 +124,6 @@ def with_token(running: Service, client: Client) -> Iterator[Limited]:
     yield make
 
 
-def test_a_token_that_reads_is_enough(with_token: Limited) -> None:
-    assert ask(with_token("read", None), "SELECT name FROM open.open") == [{"name": "open"}]
-
-
 def test_a_token_sees_its_datasets_alone(with_token: Limited) -> None:
     limited = with_token("read", ["open"])
     assert ask(limited, "SELECT name FROM open") == [{"name": "open"}]
