@@ -150,14 +150,6 @@ def test_each_record_whose_schema_is_not_reached_is_named_with_row_and_pointer(
     assert store.everything() == []
 
 
-def test_a_strangers_schema_is_as_one_that_is_not_there(store: Store) -> None:
-    theirs = new_store(store.service, DEFINITION)
-    answer = store.proxy(
-        "POST", "/api/records/ingest/", [{"schema": theirs.schema, "data": {"name": "Ada"}}]
-    )
-    assert answer.json()["errors"][0]["code"] == "unknown_reference"
-
-
 def test_a_record_that_names_no_schema_is_told_what_a_name_is(store: Store) -> None:
     for wrong in ("people", "two words", 7, None, "/api/datasets/x/", ""):
         answer = store.proxy("POST", "/api/records/ingest/", [{"schema": wrong, "data": {}}])
