@@ -319,15 +319,6 @@ class SchemaDefinition:
         fields = {name: replace(spec, exact=False) for name, spec in self.fields.items()}
         return replace(self, fields=fields)
 
-    def renamed_since(self, before: SchemaDefinition) -> dict[str, str]:
-        """New names of renamed fields, mapped to their names in ``before``."""
-        spec_pairs = ((spec, before.by_id.get(spec.id)) for spec in self.fields.values())
-        return {
-            spec.name: was.name
-            for spec, was in spec_pairs
-            if was is not None and was.name != spec.name
-        }
-
     @cached_property
     def canonical(self) -> bytes:
         """The definition in its canonical spelling, as the log holds it (docs/SPEC.md, section

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from starlette.requests import HTTPConnection
@@ -144,10 +144,6 @@ class PageCookie:
             httponly=True,
             samesite="strict",
         )
-
-    def without_session(self) -> PageCookie:
-        """The cookie after a logout; the device stays."""
-        return replace(self, session="", csrf="")
 
 
 def cookie_name(port: int) -> str:
