@@ -627,8 +627,11 @@ def test_rows_whose_source_fails_leave_no_upload(client: Client, schema: Schema)
 def test_a_file_that_fails_while_it_is_sent_leaves_no_upload(
     client: Client, schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*_: object) -> bytes:
-        raise InvalidSetting("the disk is gone")
+    looks = iter([None])  # before the upload begins, its ends are digested
+
+    def failing(_: LocalFile) -> None:
+        if next(looks, failing) is failing:
+            raise InvalidSetting("the disk is gone")
 
     path = tmp_path / "names.csv"
     path.write_text("name\nAda\n")
