@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from bench.neighbour_world import CSV, MARKS, MIB, NDJSON, Case, World, text_field, wide_fields
+from bench.support.neighbours import records
 from encrypted_records.crypto.format import (
     KEYRING_MAGIC,
     KEYRING_VERSION,
@@ -16,7 +17,6 @@ from encrypted_records.crypto.format import (
     SALT_BYTES,
     WRAP_PASSPHRASE,
 )
-from tests.support.neighbours import records
 from tests.support.page_visits import logged_in
 from tests.support.service import call
 

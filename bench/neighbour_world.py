@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.support import people
+from bench.support.neighbours import Asked, Caller, records
 from tests.support import jobs
-from tests.support.neighbours import Asked, Caller, records
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.neighbour_cases import GROUPS
 from bench.neighbour_world import Case, prepare
 from bench.support import stack
-from tests.support.neighbours import PATIENCE, Asked, Neighbour, Waits
+from bench.support.neighbours import PATIENCE, Asked, Neighbour, Waits
 
 GOAL = 0.250
 
