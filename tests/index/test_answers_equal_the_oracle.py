@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 from typing import Any
 
@@ -10,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.crypto.values import is_long, order_bytes
-from encrypted_records.index.query.condition import Condition
-from encrypted_records.model.predicates import And, Or, matches
-from encrypted_records.model.queries import parse_query
 from tests import oracle
 from tests.index.strategies import Case, cases
 from tests.index.world import Row, World
@@ -63,27 +59,6 @@ def world_of(case: Case) -> World:
     return world
 
 
-@given(cases())
-def test_certain_rows_match_and_matching_rows_are_possible(case: Case) -> None:
-    world = world_of(case)
-    for where in case.asked:
-        certain, possible = world.ask(where)
-        expected = truth(case, where)
-        assert certain <= expected <= possible
-        if not may_be_unsure(where, case):
-            assert certain == possible
-
-
-@given(cases())
-def test_checking_the_opened_records_decides_every_uncertain_row(case: Case) -> None:
-    world = world_of(case)
-    for where in case.asked:
-        asked = parse_query({"where": where}, world.definition).where
-        _, possible = world.ask(where)
-        kept = {row for row in possible if matches(asked, world.open(row).data, world.definition)}
-        assert kept == truth(case, where)
-
-
 @given(cases(), st.data())
 def test_dead_rows_are_in_no_answer_and_merging_changes_none(
     case: Case, data: st.DataObject
@@ -121,35 +96,6 @@ def test_dead_rows_are_in_no_answer_and_merging_changes_none(
     (segment,) = world.ledger.snapshot().segments
     assert segment.count == len(everything) - len(dead)
     assert segment.purged == len(dead)
-
-
-@given(cases())
-def test_what_directories_count_are_the_rows_that_match(case: Case) -> None:
-    world = world_of(case)
-    for where in case.asked:
-        asked = parse_query({"where": where}, world.definition).where
-        condition = Condition.of(asked, world.ledger.tails, world.definition)
-        counts = []
-        for segment in map(world.open_segment, world.ledger.snapshot().segments):
-            world.fetch(segment, lambda: condition.missing_to_count(segment))  # noqa: B023
-            counts.append(condition.count(segment))
-        if isinstance(asked, And | Or) or may_be_unsure(where, case):
-            continue
-        if "not" not in where:
-            assert None not in counts
-        if None not in counts:
-            assert sum(filter(None, counts)) == len(truth(case, where))
-
-
-@given(cases())
-def test_every_row_is_found_by_every_field_it_has(case: Case) -> None:
-    world = world_of(case)
-    rows = [(s, o, record) for s, group in enumerate(case.groups) for o, record in enumerate(group)]
-    for (sequence, ordinal, record), name in itertools.product(rows, case.fields):
-        value = record.get(name)
-        where = {"field": name, "op": "is_null" if value is None else "eq", "value": value}
-        certain, _ = world.ask(where)
-        assert (sequence, ordinal) in certain
 
 
 def test_a_field_younger_than_a_segment_is_absent_there() -> None:

@@ -1,24 +1,18 @@
-"""Segments one after the other give the oracle's rows, however little is in memory at a time.
-
-Small segments and large ones stand mixed, at least four of them; columns stay in a cache or do not.
-"""
+"""Segments one after the other ask for few pages, and keep none. That the rows are the oracle's is
+held by ``test_questions_equal_the_oracle.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
-from pyroaring import BitMap
 
 from encrypted_records.errors import NotFound
 from encrypted_records.index.query.asking import Asking, Keep, Need, Sizes, Step, Stopped
 from encrypted_records.index.query.candidates import Matches
 from encrypted_records.index.query.condition import Condition, Every
-from encrypted_records.index.query.key_sets import MAX_OPENED, Texts
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import SegmentLimits
@@ -26,14 +20,11 @@ from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.predicates import Everything
 from encrypted_records.model.queries import parse_query
-from tests import oracle
 from tests.index.executor import Executor
 from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer
 from tests.index.strategies import EVERY_FORM, Case, cases
 from tests.index.world import Row, World
 
-#: As they are; a page or two at a time; all that has several pages by windows.
-LIMITS = [STANDARD, IN_WINDOWS, NARROW, replace(NARROW, entries=1), replace(IN_WINDOWS, few=2)]
 TEXT = """{"type": "object", "properties": {
     "n": {"type": "integer", "minimum": 0, "maximum": 999}, "s": {"type": "string"}}}"""
 
@@ -75,32 +66,6 @@ class Asked:
         pairs = zip(self.segments, found, strict=True)
         return [own.without(self.snapshot.dead_rows(one.segment)) for one, own in pairs]
 
-    def decide(self, found: Sequence[Matches]) -> list[Matches]:
-        """The same once the long strings are known that leave tests open."""
-        pairs = zip(self.segments, found, strict=True)
-        unsure = {one: own.possible - own.certain for one, own in pairs}
-        unsure = {one: rows for one, rows in unsure.items() if rows}
-        self.run(self.work.want_texts(unsure))
-        known = self.condition.known
-        for (name, key), position in list(known.wanted.items()):
-            spec = self.world.definition.fields[name]
-            record = self.world.open(self.world.row_at(position))
-            known.answer(name, key, record.data.get(name), self.world.ledger.tails.field(spec).tail)
-        for one in unsure:
-            for test in self.condition.text_tests:
-                self.condition.memo(one).forget(test)
-        return self.find()
-
-
-def rows_of(asked: Asked, found: Sequence[BitMap]) -> set[Row]:
-    every: set[Row] = set()
-    for one, rows in zip(asked.segments, found, strict=True):
-        for uid, base in asked.snapshot.groups_of(one.segment):
-            state = asked.snapshot.groups[uid]
-            here = range(base, base + state.group.count)
-            every |= {(state.sequence, row - base) for row in rows if row in here}
-    return every
-
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[Case, World, set[Row]]:
@@ -121,53 +86,6 @@ def worlds(draw: st.DrawFn) -> tuple[Case, World, set[Row]]:
             world.ingest(groups[0])
             rows |= {(len(groups), row) for row in range(len(groups[0]))}
     return case, world, rows - dead
-
-
-@given(worlds(), st.data())
-def test_rows_are_the_oracles(made: tuple[Case, World, set[Row]], data: st.DataObject) -> None:
-    case, world, live = made
-    limits = data.draw(st.sampled_from(LIMITS))
-    by_row, kept = data.draw(st.booleans()), Kept(stay=data.draw(st.booleans()))
-    groups = [case.groups[at % len(case.groups)] for at in range(6)]
-    groups += [groups[0]]
-    for where in case.asked:
-        predicate = parse_query({"where": where}, world.definition).where
-        expected = {
-            (at, row) for at, row in live if oracle.holds(where, groups[at][row], case.fields)
-        }
-        condition = Condition.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
-        for own in (condition, condition.with_texts()) if condition.by_words else (condition,):
-            asked = Asked(world, own, limits, by_row, kept)
-            found = asked.find()
-            for _ in range(2):
-                certain = rows_of(asked, [one.certain for one in found])
-                possible = rows_of(asked, [one.possible for one in found])
-                assert certain <= expected <= possible
-                found = asked.decide(found)
-
-
-@given(worlds(), st.data())
-def test_counts_by_tests_are_the_oracles(
-    made: tuple[Case, World, set[Row]], data: st.DataObject
-) -> None:
-    case, world, _ = made
-    limits, kept = data.draw(st.sampled_from(LIMITS)), Kept(stay=data.draw(st.booleans()))
-    for where in case.asked:
-        predicate = parse_query({"where": where}, world.definition).where
-        condition = Condition.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
-        if not condition.tests:
-            continue
-        asked = Asked(world, condition, limits, True, kept)
-        counts = asked.run(asked.work.count_tested(asked.segments))
-        whole = Condition.of(predicate, world.ledger.tails, world.definition)
-        for segment, count in zip(asked.segments, counts, strict=True):
-            world.fetch(segment, lambda: whole.missing(segment))  # noqa: B023
-            found = whole.match(segment)
-            if count is not None:
-                assert found.exact
-                dead = asked.snapshot.dead_rows(segment.segment)
-                left_out = segment.segment.purged
-                assert len(found.certain - dead) <= count <= len(found.certain) + left_out
 
 
 def large_world() -> World:

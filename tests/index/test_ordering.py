@@ -16,11 +16,11 @@ from encrypted_records.index.query.sort import SortedRows, SortPosition, first, 
 from encrypted_records.index.query.sorted_scan import ScanLimits, ScanRequest, SortedScan, Start
 from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
-from encrypted_records.model.predicates import Everything, matches
 from encrypted_records.model.queries import parse_query
 from tests import oracle
 from tests.index.questions import Question
 from tests.index.strategies import Case, cases
+from tests.index.test_answers_equal_the_oracle import world_of
 from tests.index.world import Row, World
 
 
@@ -99,13 +99,6 @@ class Scanning(Sorting):
         return super().first(want, after)
 
 
-def world_of(case: Case) -> World:
-    world = World(case.text, limits=case.limits)
-    for group in case.groups:
-        world.ingest(group)
-    return world
-
-
 def rows_of(case: Case) -> list[Row]:
     return [(s, o) for s, group in enumerate(case.groups) for o in range(len(group))]
 
@@ -120,34 +113,6 @@ def orders(case: Case) -> st.SearchStrategy[list[str]]:
 def expected_rows(case: Case, order_by: list[str]) -> list[Row]:
     rows = rows_of(case)
     return [rows[number] for number in oracle.in_order(order_by, case.records, case.fields)]
-
-
-@given(cases(), st.data())
-def test_any_page_of_any_order_is_the_oracles(case: Case, data: st.DataObject) -> None:
-    world, rows = world_of(case), rows_of(case)
-    doomed = data.draw(st.lists(st.sampled_from(rows), unique=True, max_size=3))
-    world.kill(doomed)
-    order_by = data.draw(orders(case))
-    where = data.draw(st.sampled_from([None, *case.asked]))
-    asked = parse_query({"where": where}, world.definition).where
-    if world.ask(where)[0] != world.ask(where)[1]:
-        # Rows that are opened first are for others to decide.
-        where, asked = None, Everything()
-    expected = [
-        row
-        for row in expected_rows(case, order_by)
-        if row not in doomed and matches(asked, world.open(row).data, world.definition)
-    ]
-    for _ in range(2):
-        start = data.draw(st.integers(0, max(0, len(expected) - 1)))
-        want = data.draw(st.integers(1, len(rows)))
-        for kind in (Sorting, Scanning):
-            assert kind(world, order_by, where).rows(len(rows)) == expected
-            assert kind(world, order_by, where).rows(want) == expected[:want]
-            if expected:
-                page = kind(world, order_by, where)
-                assert page.rows(want, page.after(expected[start])) == expected[start + 1 :][:want]
-        world.merge()
 
 
 @given(cases(), st.data())

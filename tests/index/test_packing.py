@@ -24,7 +24,7 @@ from encrypted_records.model.definition import columns_of
 from encrypted_records.model.records import Group, GroupSalt, PackedRowBatch
 from encrypted_records.proxy.workers.segments import SpooledContents
 from tests.index.strategies import Case, cases
-from tests.index.test_answers_equal_the_oracle import may_be_unsure, truth, world_of
+from tests.index.test_answers_equal_the_oracle import world_of
 from tests.index.test_stream_merge import FORMS, NOTES
 from tests.index.world import World
 
@@ -71,20 +71,6 @@ def pack(
             headers=[built.header],
         )
     )
-
-
-@given(cases(), st.integers(1, 5))
-def test_what_is_packed_answers_as_the_oracle_and_as_what_is_not(case: Case, entries: int) -> None:
-    apart, packed = world_of(case), World(case.text)
-    with blocks_of(entries):
-        pack(packed, case.groups, ContentsInMemory(), case.limits)
-    assert len(packed.ledger.snapshot().segments) == 1
-    for where in case.asked:
-        certain, possible = packed.ask(where)
-        assert certain <= truth(case, where) <= possible
-        assert (certain, possible) == apart.ask(where)
-        if not may_be_unsure(where, case):
-            assert certain == possible
 
 
 @given(cases(), st.integers(1, 5), st.sampled_from(FORMS))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import directory
@@ -25,9 +25,8 @@ from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates, Matches
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.distinct_values import list_values
 from encrypted_records.index.query.key_sets import Texts, needs_whole
-from encrypted_records.index.query.leaves import TestLeaf, read_tests
+from encrypted_records.index.query.leaves import RangeLeaf, TestLeaf, read_tests
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.segments.builder import Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
@@ -47,7 +46,6 @@ from encrypted_records.model.queries import parse_query
 from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer, read
 from tests.index.strategies import Case, cases
 from tests.index.test_answers_equal_the_oracle import world_of
-from tests.index.test_ordering import Sorting, expected_rows, orders, rows_of
 from tests.index.world import World, new_keys
 
 
@@ -101,85 +99,7 @@ def test_what_is_read_in_windows_is_what_is_read_at_once(case: Case) -> None:
                 assert again.match(other) == expected
 
 
-class Narrowing(Sorting):
-    """The same from the rows that narrowing leaves, of pages read a window at a time."""
-
-    limits = NARROW
-
-    def first(self, want: int, after: Any = None) -> Any:
-        snapshot = self.world.ledger.snapshot()
-        parts = []
-        for part in self.parts:
-            segment = part.segment
-            if isinstance(segment, LoadedSegment):
-                segment.blocks.clear()
-                segment.columns.clear()
-                request = NarrowRequest(
-                    self.order,
-                    part.matches.possible,
-                    want,
-                    after,
-                    snapshot.places(segment.segment),
-                    {},
-                )
-                asking = narrow(segment, request, self.limits)
-                found = answer(asking, self.world.sealed)
-                left = Matches(part.matches.certain & found.rows, found.rows)
-                parts.append(Candidates.of(segment, left, snapshot, found.dictionaries))
-            else:
-                parts.append(part)
-        whole, self.parts = self.parts, parts
-        try:
-            return super().first(want, after)
-        finally:
-            self.parts = whole
-
-
-class NarrowingByKeys(Narrowing):
-    limits = IN_WINDOWS
-
-
-@given(cases(), st.data())
-def test_narrowed_rows_have_the_first_ones_in_any_order(case: Case, data: st.DataObject) -> None:
-    world = world_of(case)
-    order_by = data.draw(orders(case))
-    expected = expected_rows(case, order_by)
-    want = data.draw(st.integers(1, len(expected)))
-    start = data.draw(st.integers(0, len(expected) - 1))
-    for kind in (Narrowing, NarrowingByKeys):
-        sorting = kind(world, order_by)
-        assert sorting.rows(want) == expected[:want]
-        after = sorting.after(expected[start])
-        assert sorting.rows(want, after) == expected[start + 1 : start + 1 + want]
-    assert len(rows_of(case)) == len(expected)
-
-
-@given(cases(), st.data())
-def test_the_values_of_a_join_are_those_of_the_whole_column(
-    case: Case, data: st.DataObject
-) -> None:
-    world = world_of(case)
-    name = data.draw(st.sampled_from(sorted(case.fields)))
-    snapshot = world.ledger.snapshot()
-    found = []
-    for limits in (NARROW, IN_WINDOWS):
-        keys: set[Any] = set()
-        long: set[bytes] = set()
-        for segment in map(world.open_segment, snapshot.segments):
-            part = Candidates.of(segment, Matches.exactly(segment.everything), snapshot)
-            texts = Texts()
-            some, longer = answer(list_values(part, name, texts, limits), world.sealed)
-            assert {key for _, key in texts.wanted} == longer
-            keys |= {key for own in some for key in own.tolist()}
-            long |= longer
-        found.append((keys, long))
-    assert found[0] == found[1]
-    held = {record.get(name) for record in case.records} - {None}
-    assert len(found[0][0]) + len(found[0][1]) <= len(held)
-    assert bool(held) == bool(found[0][0] or found[0][1])
-
-
-TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
+TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 999}}}'
 
 
 def numbers_world(values: list[int | None], entries: int = 3) -> tuple[World, LoadedSegment]:
@@ -187,7 +107,8 @@ def numbers_world(values: list[int | None], entries: int = 3) -> tuple[World, Lo
     world.ingest([{"n": value} for value in values])
     (segment,) = map(world.open_segment, world.ledger.snapshot().segments)
     assert isinstance(segment, LoadedSegment)
-    brought(world, segment, ["n"])
+    for number in segment.missing_directories(["n"]):
+        segment.put(number, world.sealed(segment, number))
     return world, segment
 
 
@@ -225,18 +146,6 @@ def test_a_column_that_lists_others_rows_or_them_out_of_order_is_refused(
         segment.blocks[numbers[2]] = blocks[numbers[1]]
     with pytest.raises(DoesNotOpen, match="other rows" if page == 1 else "not in order"):
         list(reading)
-
-
-@given(cases(), st.data())
-def test_live_rows_are_found_by_their_number(case: Case, data: st.DataObject) -> None:
-    world = world_of(case)
-    doomed = data.draw(st.sets(st.sampled_from(rows_of(case))))
-    world.kill(doomed)
-    snapshot = world.ledger.snapshot()
-    every = list(snapshot.live_between(0, snapshot.stored))
-    assert len(every) == snapshot.count
-    first, end = sorted(data.draw(st.tuples(st.integers(0, 30), st.integers(0, 30))))
-    assert snapshot.find_live(first, end) == every[first:end]
 
 
 def test_pages_do_not_come_in_the_order_of_their_keys() -> None:
@@ -282,6 +191,28 @@ def test_pages_of_a_large_range_are_filled_up_and_none_is_asked_for_alone(
     assert [len(some) for some in windows] == [2] * (asked // 2)
     assert len(set().union(*windows)) == asked
     assert needed <= set().union(*windows)
+
+
+def test_a_filter_without_keys_reads_the_pages_in_which_ranges_begin_and_end() -> None:
+    world, segment = numbers_world(list(range(300)), entries=10)
+    where = {"field": "n", "op": "between", "value": [12, 288]}
+    asked = parse_query({"where": where}, world.definition).where
+    (leaf,) = Condition.of(asked, world.ledger.tails, world.definition).leaves
+    assert isinstance(leaf, RangeLeaf)
+    limits = replace(NARROW, window=1000)
+    segment.columns["n"] = read(segment, turn_round(segment, "n", limits), world.sealed)
+
+    reading = leaf.filter(segment, limits)
+    missing = next(reading)
+
+    assert len(missing) == 2
+    for number in missing:
+        segment.put(number, world.sealed(segment, number))
+    with pytest.raises(StopIteration) as end:
+        next(reading)
+    found = end.value.value
+    assert found.of(BitMap(range(300))) == BitMap(range(12, 289))
+    assert found.count == 277
 
 
 def test_a_row_has_the_number_of_its_page_however_many_pages_there_are() -> None:
