@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -19,13 +18,9 @@ from tests.proxy.sharing.people import Team
 from tests.proxy.sharing.shared import Shared, numbers
 from tests.proxy.sharing.test_hostile_rosters import owner, rotate
 from tests.support.front import Asked, Reply, running_front
-from tests.support.jobs import as_json, completed, started
 from tests.support.second_proxy import second_proxy
 from tests.support.service import Answer
 from tests.support.store import Store
-
-#: Answers after which a writer may repeat: others were first.
-OVERTAKEN = {"roster_moved", "key_mismatch", "log_conflict", "writer_conflict", "log_moved"}
 
 
 def test_two_owners_who_begin_epochs_at_once_begin_one_after_the_other(team: Team) -> None:
@@ -126,48 +121,6 @@ def test_an_own_change_that_a_second_process_reads_on_from_is_done(team: Team) -
             invite("first@example.org")
     waiting = [invitation.content.name for invitation in team.view(ada).roster.invitations()]
     assert waiting == ["first@example.org", "second@example.org"]
-
-
-@pytest.mark.parametrize("api", ["postgresql"], indirect=True)
-def test_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
-    """Two proxies write through each other's epochs, and one person is put out meanwhile."""
-    team = shared.team
-    ada = shared.proxy(team.ada)
-    ada.ingest([{"n": 0}])
-    gone = shared.person(form.WRITER)
-    grace = shared.proxy(shared.person(form.WRITER))
-    assert numbers(grace) == [0]
-    begun = threading.Barrier(3)
-
-    def write(at: int) -> list[int]:
-        if at < 2:
-            begun.wait(60)
-        answer = (ada, grace)[at % 2].send([{"n": 10 * at + 1}, {"n": 10 * at + 2}])
-        if answer.status == 201:
-            return [10 * at + 1, 10 * at + 2]
-        assert (answer.status, answer.json()["code"]) in {(409, code) for code in OVERTAKEN}
-        return []
-
-    def change() -> None:
-        begun.wait(60)
-        assert shared.put_out(ada, gone).status == 200
-        for _ in range(2):
-            rotated = ada.proxy("POST", f"{team.made['url']}rotate/")
-            assert rotated.status == 200, rotated.body
-
-    with ThreadPoolExecutor(8) as pool:
-        changing = pool.submit(change)
-        job = started(grace, as_json(grace, [{"n": n} for n in range(5000, 5030)]))
-        written = [n for own in pool.map(write, range(16)) for n in own]
-        changing.result()
-    completed(grace, job)
-    wanted = sorted([0, *written, *range(5000, 5030)])
-    assert written
-    assert numbers(ada) == wanted
-    assert numbers(grace) == wanted
-    assert len(team.keys(team.ada)) == 4
-    # And a proxy that has seen nothing of it reads one log from its beginning.
-    assert numbers(shared.proxy(team.ada)) == wanted
 
 
 def test_a_commit_that_meets_a_removal_on_its_way_is_made_anew(shared: Shared) -> None:
