@@ -5,7 +5,6 @@ Every byte that is altered here opens. Only the digests that commits state tell 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,9 @@ from encrypted_records.model.records import PageDigests, Segment
 from encrypted_records.proxy.write.merge_scheduler import Lanes
 from tests.e2e.database import Database, Row, database_of
 from tests.support.paged_segments import roles_of
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
-
-# What is looked at, or altered, lies in the database.
-pytestmark = pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
 
 DEFINITION = {
     "type": "object",
@@ -57,12 +53,7 @@ def store(service: Service) -> Store:
 
 def as_insider(store: Store, folder: Path, act: Callable[[Proxy], Awaitable[None]]) -> None:
     """Act with the user's keys."""
-
-    async def whole() -> None:
-        async with second_proxy(store, folder) as proxy:
-            await act(proxy)
-
-    asyncio.run(whole())
+    act_as_second(store, folder, act)
 
 
 def row_of(database: Database, record: bytes) -> Row:

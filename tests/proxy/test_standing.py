@@ -1,10 +1,9 @@
-"""Other groups stand for those that a commit ended: proxies go on, or say why they do not."""
+"""Other groups stand for those that a commit ended: proxies go on, or say why they do not. That all
+records stay as they were is in ``test_reseal.py`` and ``test_reseal_changes.py``."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +11,22 @@ import pytest
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model import ids
-from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.records import PlainRecord, RowRef
-from encrypted_records.model.strict_json import encode
+from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.upstream import Upstream
 from tests.e2e.database import database_of
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.standing import Standing, stand
 from tests.support.store import Store, new_store
 
-# What is looked at, or altered, lies in the database.
-pytestmark = pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
-
-FIELDS: dict[str, Any] = {
-    "name": {"type": "string"},
-    "n": {"type": "integer", "minimum": 0, "maximum": 999},
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 999},
+    },
 }
-DEFINITION = {"type": "object", "properties": FIELDS}
 ROWS = [{"name": f"row {n}", "n": n} for n in range(12)]
 #: How often a commit may meet a merge: these rows are worth a few merges.
 ATTEMPTS = 5
@@ -53,12 +48,7 @@ def folder(store: Store, tmp_path: Path, named: list[str]) -> Path:
     return with_keyrings(store.service, tmp_path)
 
 
-async def sealed_again(
-    proxy: Proxy,
-    definition: SchemaDefinition | None = None,
-    convert: Callable[[PlainRecord], PlainRecord] = lambda record: record,
-    **which: Any,
-) -> Standing:
+async def sealed_again(proxy: Proxy, **which: Any) -> Standing:
     """All groups that a schema has, or ``which`` of them, sealed again."""
     await proxy.services.schemas.catch_up(proxy.caller, proxy.state)
     state = proxy.state
@@ -71,8 +61,8 @@ async def sealed_again(
         for at in range(one.count)
     ]
     live = [ref for ref in every if snapshot.is_live(ref.group, ref.ordinal)]
-    records = dict(zip(live, map(convert, await context.rows(live)), strict=True))
-    return stand(state.ledger, definition or state.definition, records.__getitem__, **which)
+    records = dict(zip(live, await context.rows(live), strict=True))
+    return stand(state.ledger, state.definition, records.__getitem__, **which)
 
 
 async def commit(proxy: Proxy, standing: Standing) -> None:
@@ -91,16 +81,11 @@ async def commit(proxy: Proxy, standing: Standing) -> None:
             return
 
 
-def end_all(
-    store: Store, folder: Path, meanwhile: Callable[[], None] = lambda: None, **which: Any
-) -> None:
-    async def whole() -> None:
-        async with second_proxy(store, folder) as proxy:
-            standing = await sealed_again(proxy, **which)
-            meanwhile()
-            await commit(proxy, standing)
+def end_all(store: Store, folder: Path, **which: Any) -> None:
+    async def act(proxy: Proxy) -> None:
+        await commit(proxy, await sealed_again(proxy, **which))
 
-    asyncio.run(whole())
+    act_as_second(store, folder, act)
 
 
 def pages(store: Store, after: Callable[[], None], **asked: Any) -> list[str]:
@@ -130,68 +115,19 @@ def test_pages_go_on_behind_a_commit_that_ends_all_groups(
     assert pages(store, after, **asked) == expected
 
 
-def test_records_keep_their_values_ids_and_etags_and_can_be_changed_and_deleted(
-    store: Store, named: list[str], folder: Path
-) -> None:
-    first, second, third, *_ = named
-    assert store.proxy("PATCH", f"/api/records/{second}/", {"data": {"n": 500}}).status == 200
-    assert store.proxy("DELETE", f"/api/records/{third}/").status == 204
-    before = {one["id"]: one["data"] for one in store.everything()}
-    etags = {one: store.proxy("GET", f"/api/records/{one}/").headers["ETag"] for one in before}
-
-    end_all(store, folder, meanwhile=lambda: _delete(store, first), cuts=[5])
-
-    del before[first]
-    assert {one["id"]: one["data"] for one in store.everything()} == before
-    assert {one: store.proxy("GET", f"/api/records/{one}/").headers["ETag"] for one in before} == {
-        one: etags[one] for one in before
-    }
-    assert store.proxy("GET", f"/api/records/{first}/").status == 404
-    changed = store.proxy("PATCH", f"/api/records/{second}/", {"data": {"n": 501}})
-    assert changed.status == 200, changed.body
-    assert store.found({"field": "n", "op": "eq", "value": 501}) == [second]
-    assert store.proxy("DELETE", f"/api/records/{second}/").status == 204
-    assert second not in store.found()
-
-
-def _delete(store: Store, record: str) -> None:
-    assert store.proxy("DELETE", f"/api/records/{record}/").status == 204
-
-
 def test_a_page_after_a_row_that_is_gone_gets_a_named_answer(
     store: Store, named: list[str], folder: Path
 ) -> None:
     first = store.search(limit=5, order_by=["n"])
     plain = store.search(limit=5)
     for record in named[4:6]:
-        _delete(store, record)
+        assert store.proxy("DELETE", f"/api/records/{record}/").status == 204
     end_all(store, folder)
     answer = store.ask(limit=5, order_by=["n"], cursor=first["next_cursor"])
     assert (answer.status, answer.json()["code"]) == (400, "cursor_gone")
     # In the order of storing a place is enough.
     rest = store.search(limit=99, cursor=plain["next_cursor"])["results"]
     assert [one["id"] for one in rest] == named[6:]
-
-
-def test_another_type_of_a_field_comes_with_the_end_of_all_groups(
-    store: Store, named: list[str], folder: Path
-) -> None:
-    text = {"type": "object", "properties": FIELDS | {"n": {"type": "string"}}}
-
-    async def whole() -> None:
-        async with second_proxy(store, folder) as proxy:
-            new = parse_definition(encode(text)).following(proxy.state.definition)
-            await commit(proxy, await sealed_again(proxy, new, _as_text))
-
-    asyncio.run(whole())
-    assert store.found({"field": "n", "op": "eq", "value": "7"}) == [named[7]]
-    assert store.found({"field": "n", "op": "prefix", "value": "1"}) == [named[1], *named[10:]]
-    assert store.send([{"n": "seven"}]).status == 201
-    assert store.send([{"n": 7}]).status == 400
-
-
-def _as_text(record: PlainRecord) -> PlainRecord:
-    return replace(record, data={**record.data, "n": str(record.data["n"])})
 
 
 def test_a_row_of_an_ended_group_is_no_row_of_those_that_stand_for_it(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -18,14 +17,14 @@ from encrypted_records.model import wire
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import Commit
 from tests.index.world import World
+from tests.proxy.beside import first, front, other, proxy, running, store
 from tests.support.eventually import eventually
-from tests.support.front import Asked, Front, Reply, running_front
-from tests.support.proxies import Proxy, running_proxy
-from tests.support.second_proxy import with_keyrings
+from tests.support.front import Asked, Front, Reply
+from tests.support.proxies import Proxy
 from tests.support.service import Answer, Service
-from tests.support.store import Store, new_store
+from tests.support.store import Store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["first", "front", "other", "proxy", "running", "store"]
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -39,41 +38,6 @@ DEFINITION: dict[str, Any] = {
     "unique": [["email"], ["site", "number"], ["device"]],
 }
 LONG = "x" * 60
-
-
-@pytest.fixture(scope="module")
-def front(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    made = new_store(service, DEFINITION)
-    made.ingest([{"site": "none", "number": 0}])  # the keyring is made
-    return made
-
-
-@pytest.fixture(scope="module")
-def proxy(
-    first: Store, service: Service, front: Front, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Proxy]:
-    """Another one with the account's keyring, behind the front."""
-    assert first.schema
-    own = with_keyrings(service, tmp_path_factory.mktemp("other"))
-    with running_proxy(front.url, own) as running:
-        yield running
-
-
-@pytest.fixture
-def store(first: Store) -> Store:
-    return first.another_schema(DEFINITION)
-
-
-@pytest.fixture
-def other(store: Store, proxy: Proxy) -> Store:
-    """The same schema through the other proxy."""
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
 
 
 def until_waiting(proxy: Proxy, count: int) -> None:
@@ -171,10 +135,7 @@ def test_two_proxies_that_race_for_a_value_have_one_winner(
         return None
 
     front.invent = overtake
-    try:
-        answer = other.send([{"email": "a"}])
-    finally:
-        front.invent = lambda _: None
+    answer = other.send([{"email": "a"}])
     assert refusals(answer) == [(1, "email")]
     assert f"/api/records/{winner[0]}/" in answer.json()["errors"][0]["detail"]
     assert sorted(one["email"] for one in everything(store)) == ["a", "begin"]
@@ -193,32 +154,10 @@ def test_other_values_that_come_meanwhile_refuse_nobody(
         return None
 
     front.invent = overtake
-    try:
-        answer = other.send([{"email": "mine"}])
-    finally:
-        front.invent = lambda _: None
+    answer = other.send([{"email": "mine"}])
     assert answer.status == 201, answer.body
     assert len(overtaken) == 8
     assert len(everything(store)) == 10
-
-
-def test_of_many_writers_through_two_proxies_one_wins(store: Store, other: Store) -> None:
-    store.ingest([{"email": "begin"}])
-    start = threading.Barrier(8)
-
-    def write(number: int) -> Answer:
-        start.wait()
-        mine = (store, other)[number % 2]
-        return mine.send([{"email": "wanted", "number": number}])
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(write, range(8)))
-    assert sorted(answer.status for answer in answers) == [201] + 7 * [409]
-    assert [one["email"] for one in everything(store)] == ["begin", "wanted"]
-    (holder,) = next(answer.json() for answer in answers if answer.status == 201)
-    for answer in answers:
-        if answer.status == 409:
-            assert holder["url"] in answer.json()["errors"][0]["detail"]
 
 
 def test_of_two_equal_values_in_one_shared_commit_one_wins(
@@ -249,7 +188,6 @@ def test_of_two_equal_values_in_one_shared_commit_one_wins(
             answers = [one.result() for one in [leading, *waiting]]
     finally:
         go.set()
-        front.invent = lambda _: None
     assert commits == 2
     assert [answer.status for answer in answers[::3]] == [201, 201]
     won, lost = sorted(answers[1:3], key=lambda one: one.status)
@@ -257,20 +195,6 @@ def test_of_two_equal_values_in_one_shared_commit_one_wins(
     assert refusals(lost) == [(1, "email")]
     assert won.json()[0]["url"] in lost.json()["errors"][0]["detail"]
     assert len(everything(store)) == 4
-
-
-def test_unique_fields_are_added_once_no_stored_records_are_equal(store: Store) -> None:
-    store.ingest([{"email": "a", "number": 1}, {"email": "b", "number": 1}, {"email": "c"}])
-    more = DEFINITION | {"unique": [*DEFINITION["unique"], ["number"]]}
-    refused = store.proxy("PATCH", store.schema, {"schema": more})
-    assert (refused.status, refused.json()["code"]) == (409, "needs_reencryption")
-    assert [error["code"] for error in refused.json()["errors"]] == ["unique_added"]
-    assert "2 stored records" in refused.json()["detail"]
-    confirmed = {"schema": store.schema, "where": {"field": "email", "op": "eq", "value": "a"}}
-    assert store.proxy("POST", "/api/records/delete/?confirm=1", confirmed).status == 200
-    assert store.proxy("PATCH", store.schema, {"schema": more}).status == 200
-    taken = store.send([{"email": "d", "number": 1}])
-    assert (taken.status, taken.json()["code"]) == (409, "not_unique")
 
 
 def test_unique_fields_may_be_dropped(store: Store) -> None:

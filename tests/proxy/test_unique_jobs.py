@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,14 +10,12 @@ import pytest
 
 from encrypted_records.model import wire
 from encrypted_records.model.records import BlockNames
-from tests.support.front import Asked, Front, Reply, running_front
+from tests.proxy.beside import first, front, other, proxy, running, store
+from tests.support.front import Asked, Front, Reply
 from tests.support.jobs import as_csv, as_json, completed, ended, flaws, started
-from tests.support.proxies import Proxy, running_proxy
-from tests.support.second_proxy import with_keyrings
-from tests.support.service import Service
-from tests.support.store import Store, new_store
+from tests.support.store import Store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["first", "front", "other", "proxy", "running", "store"]
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -33,41 +30,6 @@ DEFINITION: dict[str, Any] = {
 }
 NAMES = ("email", "site", "number", "day")
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def front(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    made = new_store(service, DEFINITION)
-    made.ingest([{"site": "none", "number": 0}])  # the keyring is made
-    return made
-
-
-@pytest.fixture(scope="module")
-def proxy(
-    first: Store, service: Service, front: Front, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Proxy]:
-    """Another one with the account's keyring, behind the front."""
-    assert first.schema
-    own = with_keyrings(service, tmp_path_factory.mktemp("other"))
-    with running_proxy(front.url, own) as running:
-        yield running
-
-
-@pytest.fixture
-def store(first: Store) -> Store:
-    return first.another_schema(DEFINITION)
-
-
-@pytest.fixture
-def other(store: Store, proxy: Proxy) -> Store:
-    """The same schema through the other proxy."""
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
 
 
 def send(store: Store, rows: Sequence[Row], *, by: str = "", **headers: str) -> str:
@@ -235,11 +197,8 @@ def test_values_that_come_while_a_job_runs_are_looked_at(
         return None
 
     front.invent = overtake
-    try:
-        rows: list[Row] = [{"email": "new", "number": 5}, {"email": "ada", "number": 6}]
-        completed(other, send(other, rows, by="email", X_On_Conflict="replace"))
-    finally:
-        front.invent = lambda _: None
+    rows: list[Row] = [{"email": "new", "number": 5}, {"email": "ada", "number": 6}]
+    completed(other, send(other, rows, by="email", X_On_Conflict="replace"))
     assert everything(store) == sorted([*rows, {"email": "kurt"}], key=repr)
     assert store.proxy("GET", f"/api/records/{came[0]}/").headers["ETag"] == '"2"'
     assert store.proxy("GET", f"/api/records/{ada}/").headers["ETag"] == '"3"'
@@ -257,11 +216,8 @@ def test_a_job_that_others_overtake_is_told_who_has_its_values(
         return None
 
     front.invent = overtake
-    try:
-        path = send(other, [{"email": "b"}, {"email": "a"}])
-        job = ended(other, path)
-    finally:
-        front.invent = lambda _: None
+    path = send(other, [{"email": "b"}, {"email": "a"}])
+    job = ended(other, path)
     assert (job["status"], "(not_unique)" in job["error"]) == ("failed", True)
     assert f"/api/records/{came[0]}/" in details(other, path)[0]
     assert [one["email"] for one in everything(store)] == ["a", "begin"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +13,17 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import wire
+from tests.proxy.beside import first, front, other, proxy, running, store
 from tests.proxy.test_reseal import resealed
-from tests.support.front import Asked, Front, Reply, nothing, running_front
+from tests.support.fixtures import at
+from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.jobs import as_json, completed, ended, flaws, started
-from tests.support.proxies import Proxy, running_proxy
+from tests.support.proxies import running_proxy
 from tests.support.second_proxy import with_keyrings
 from tests.support.service import Answer, Service, call
-from tests.support.store import Store, new_store
+from tests.support.store import Store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["first", "front", "other", "proxy", "running", "store"]
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -37,39 +39,10 @@ Row = dict[str, Any]
 
 
 @pytest.fixture
-def front(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    made = new_store(service, DEFINITION)
-    made.ingest([{"n": 0}])  # the keyring is made
-    return made
-
-
-@pytest.fixture
-def store(first: Store) -> Store:
-    return first.another_schema(DEFINITION)
-
-
-@pytest.fixture
 def folder(first: Store, service: Service, tmp_path: Path) -> Path:
     """The data folder of another proxy, with the account's keyring."""
     assert first.schema
     return with_keyrings(service, tmp_path / "other")
-
-
-@pytest.fixture
-def other(store: Store, front: Front, folder: Path) -> Iterator[Store]:
-    """The same schema through another proxy, behind the front."""
-    with running_proxy(front.url, folder) as proxy:
-        yield through(store, proxy)
-
-
-def through(store: Store, proxy: Proxy) -> Store:
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
 
 
 def replacing(store: Store, rows: Sequence[Row]) -> str:
@@ -239,11 +212,11 @@ def test_a_publication_that_lands_while_the_next_process_looks_does_not_collide_
     read: list[str] = []
     front.invent = keep
     with running_proxy(front.url, folder) as proxy:
-        path = started(through(store, proxy), as_json(store, [{"key": "a", "n": 1}]))
+        path = started(at(store, proxy), as_json(store, [{"key": "a", "n": 1}]))
         assert sent.wait(60)
     front.invent = land
     with running_proxy(front.url, folder) as proxy:
-        completed(through(store, proxy), path)
+        completed(at(store, proxy), path)
     assert len(read) >= 2
     assert by_key(store) == {"a": (1, 1)}
 
@@ -263,13 +236,13 @@ def test_a_job_whose_fields_are_unique_no_longer_replaces_nothing(
 
     front.invent = hold
     with running_proxy(front.url, folder) as proxy:
-        path = replacing(through(store, proxy), [{"key": "a", "n": 2}])
+        path = replacing(at(store, proxy), [{"key": "a", "n": 2}])
         assert sent.wait(60)
     front.invent = nothing
     loose = {name: one for name, one in DEFINITION.items() if name != "unique"}
     assert store.proxy("PATCH", store.schema, {"schema": loose}).status == 200
     with running_proxy(front.url, folder) as proxy:
-        job = ended(through(store, proxy), path)
+        job = ended(at(store, proxy), path)
     assert (job["status"], "(invalid_parameter)" in job["error"]) == ("failed", True)
     assert by_key(store) == {"a": (1, 1)}
 
@@ -289,11 +262,11 @@ def test_a_job_goes_on_after_a_restart_and_looks_again(
 
     front.invent = hold
     with running_proxy(front.url, folder) as proxy:
-        path = replacing(through(store, proxy), [{"key": "a", "n": 2}, {"key": "b", "n": 3}])
+        path = replacing(at(store, proxy), [{"key": "a", "n": 2}, {"key": "b", "n": 3}])
         assert asked_to.wait(60)
     if changed:
         store.ingest([{"key": "b", "n": 1}])
     front.invent = nothing
     with running_proxy(front.url, folder) as proxy:
-        completed(through(store, proxy), path)
+        completed(at(store, proxy), path)
     assert by_key(store) == {"a": (2, 2), "b": (2 if changed else 1, 3)}
