@@ -5,7 +5,6 @@ The attacker has the API's whole database, the key, and all that was stored of t
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from encrypted_records.model.records import SealedRow
 from tests.e2e.database import Row, database_of
 from tests.support.erasures import seen_through
 from tests.support.eventually import eventually
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -55,12 +54,11 @@ def rows_of(service: Service, statement: str, *parameters: Any) -> list[Row]:
 
 
 def fill(store: Store, folder: Path) -> SchemaKey:
-    async def whole() -> SchemaKey:
-        async with second_proxy(store, with_keyrings(store.service, folder)) as proxy:
-            await proxy.ingest([SECRET, *({"name": f"n{at:05}", "n": at} for at in range(MANY))])
-            return proxy.state.ledger.key
+    async def ingest(proxy: Proxy) -> SchemaKey:
+        await proxy.ingest([SECRET, *({"name": f"n{at:05}", "n": at} for at in range(MANY))])
+        return proxy.state.ledger.key
 
-    return asyncio.run(whole())
+    return act_as_second(store, with_keyrings(store.service, folder), ingest)
 
 
 def look(store: Store, key: SchemaKey) -> Before:

@@ -13,10 +13,10 @@ import pytest
 from keyring.backends import fail
 
 from tests.cli.keychain import FileKeychain
-from tests.support.fixtures import front, overrides, proxy, quick_passphrases, store
+from tests.support.fixtures import definition, front, overrides, proxy, quick_passphrases, store
 from tests.support.service import Service
 
-__all__ = ["front", "overrides", "proxy", "quick_passphrases", "store"]
+__all__ = ["definition", "front", "overrides", "proxy", "quick_passphrases", "store"]
 
 
 @pytest.fixture(scope="session")

@@ -27,12 +27,10 @@ from tests.proxy.lies import each, flipped, instead, of, on
 from tests.support.front import Asked, Front, Lie, Reply, running_front
 from tests.support.held_back import is_for_pages, is_for_rows
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy as Second
+from tests.support.second_proxy import act_as_second, with_keyrings
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
-
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION = {
     "type": "object",
@@ -100,12 +98,11 @@ def watched(service: Service, tmp_path: Path, request: pytest.FixtureRequest) ->
     store = new_store(service, DEFINITION)
     store.ingest([{"n": 10**6}])
 
-    async def fill() -> None:
-        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
-            records = [{"name": f"name {n}", "n": n} for n in range(ROWS)]
-            await proxy.ingest(records, request.param)
+    async def fill(proxy: Second) -> None:
+        records = [{"name": f"name {n}", "n": n} for n in range(ROWS)]
+        await proxy.ingest(records, request.param)
 
-    asyncio.run(fill())
+    act_as_second(store, with_keyrings(service, tmp_path / "filling"), fill)
     own = with_keyrings(service, tmp_path / "own")
     with running_front(service.base_url) as front, running_proxy(front.url, own) as proxy:
         found = Watched(front, proxy, store)
@@ -275,15 +272,14 @@ def test_rows_that_became_another_group_meanwhile_are_asked_for_there(
         before = watched.snapshot()
     before = watched.snapshot()
 
-    async def compact() -> int:
-        own = with_keyrings(service, tmp_path / "beside")
-        async with second_proxy(watched.store, own) as beside:
-            merger = beside.merger(Tier(64, 2), sizes=SIZES)
-            while await merger.merge_next(beside.caller, beside.state):
-                pass
-            return await merger.compact_next(beside.caller, beside.state)
+    async def compact(beside: Second) -> int:
+        merger = beside.merger(Tier(64, 2), sizes=SIZES)
+        while await merger.merge_next(beside.caller, beside.state):
+            pass
+        return await merger.compact_next(beside.caller, beside.state)
 
-    assert asyncio.run(compact()) >= len(single)
+    own = with_keyrings(service, tmp_path / "beside")
+    assert act_as_second(watched.store, own, compact) >= len(single)
     assert watched.find(wanted) == wanted
     second, third = watched.rows()
     now = watched.snapshot()

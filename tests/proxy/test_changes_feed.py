@@ -34,11 +34,6 @@ DEFINITION = {
 }
 
 
-@pytest.fixture
-def definition() -> dict[str, Any]:
-    return DEFINITION
-
-
 @dataclass
 class Copy:
     """What a consumer holds, and where it goes on."""

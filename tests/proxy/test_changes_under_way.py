@@ -20,9 +20,6 @@ from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 
 def definition(**rules: Any) -> dict[str, Any]:
     number = {"type": "integer", "minimum": 0, "maximum": 100} | rules

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,12 +20,9 @@ from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import VersionHold
 from encrypted_records.proxy.settings import Overrides
 from tests.support.proxies import running_proxy
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import store_groups, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
-
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -63,12 +59,8 @@ def store(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Store:
     filling = tmp_path_factory.mktemp("filling") / "own"
     store.ingest([{"name": "first"}, {"name": "dies", "city": "only of the dead"}, {}])
 
-    async def fill() -> None:
-        async with second_proxy(store, with_keyrings(service, filling)) as proxy:
-            await proxy.ingest([person(number) for number in range(MANY)])
-            await proxy.ingest([person(number) for number in range(MANY, 2 * MANY)])
-
-    asyncio.run(fill())
+    halves = ([person(at) for at in some] for some in (range(MANY), range(MANY, 2 * MANY)))
+    store_groups(store, filling, *halves)
     gone = (
         store.search(limit=3, order_by=["-age"])["results"] + store.search(limit=3)["results"][1:]
     )

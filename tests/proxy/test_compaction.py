@@ -23,16 +23,15 @@ from encrypted_records.proxy.search.lookup import CurrentRecord
 from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from tests.e2e.database import database_of
+from tests.proxy.beside import first, store
 from tests.proxy.test_altered import row_of
 from tests.proxy.test_standing import end_all, pages
 from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
-from tests.support.service import Service
-from tests.support.store import Store, new_store
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
+from tests.support.store import Store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["first", "store"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,18 +47,6 @@ TIERS = (Tier(4096, 2),)
 SIZES = CrowdSizes(few=3, small=(64,), rows=64, groups=64)
 #: How many bytes of rows come with the commit, and are not staged.
 WAYS = {"with the commit": MOST_WITH_COMMIT, "staged": 0}
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    made = new_store(service, DEFINITION)
-    made.ingest(ROWS[:1])  # the keyring is made
-    return made
-
-
-@pytest.fixture
-def store(first: Store) -> Store:
-    return first.another_schema(DEFINITION)
 
 
 @pytest.fixture
@@ -85,16 +72,8 @@ async def compact(proxy: Proxy, most_with_commit: int = MOST_WITH_COMMIT) -> int
     return ended
 
 
-def run(
-    store: Store,
-    folder: Path,
-    work: Callable[[Proxy], Awaitable[Any]] = compact,
-) -> Any:
-    async def whole() -> Any:
-        async with second_proxy(store, folder) as proxy:
-            return await work(proxy)
-
-    return asyncio.run(whole())
+def run(store: Store, folder: Path, work: Callable[[Proxy], Awaitable[Any]] = compact) -> Any:
+    return act_as_second(store, folder, work)
 
 
 def groups(store: Store, folder: Path) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +20,9 @@ from encrypted_records.proxy.settings import Overrides
 from encrypted_records.proxy.write.merge_scheduler import PAUSE_SECONDS
 from tests.support.front import Reply, running_front
 from tests.support.proxies import running_proxy
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
-
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -63,11 +59,7 @@ def crowded(service: Service, tmp_path: Path) -> tuple[Store, Path]:
     with_keyrings(service, tmp_path / "first")
     shutil.copytree(tmp_path / "first", tmp_path / "second")
 
-    async def fill() -> None:
-        async with second_proxy(store, tmp_path / "first") as proxy:
-            await crowd(proxy, MAX_SMALL_SEGMENTS - 4)
-
-    asyncio.run(fill())
+    act_as_second(store, tmp_path / "first", lambda proxy: crowd(proxy, MAX_SMALL_SEGMENTS - 4))
     return store, tmp_path / "second"
 
 

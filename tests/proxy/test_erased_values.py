@@ -6,7 +6,6 @@ schema, and the place of the record. The record's values are of a small range: a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from itertools import product
 from pathlib import Path
@@ -19,7 +18,7 @@ from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import SchemaDefinition
 from tests.e2e.database import Row, database_of
 from tests.support.erasures import seen_through
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -40,11 +39,10 @@ def ask(store: Store, statement: str, *parameters: Any) -> list[Row]:
 
 
 def own_key(store: Store, folder: Path) -> tuple[SchemaKey, SchemaDefinition]:
-    async def look() -> tuple[SchemaKey, SchemaDefinition]:
-        async with second_proxy(store, with_keyrings(store.service, folder)) as proxy:
-            return proxy.state.ledger.key, proxy.state.definition
+    async def look(proxy: Proxy) -> tuple[SchemaKey, SchemaDefinition]:
+        return proxy.state.ledger.key, proxy.state.definition
 
-    return asyncio.run(look())
+    return act_as_second(store, with_keyrings(store.service, folder), look)
 
 
 def tried(

@@ -6,16 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from encrypted_records.http import problem
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import new_store
-
-# The database makes no difference here.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {"type": "object", "properties": {"email": {"type": "string"}}}
 ADA = {"email": "ada@example.org"}

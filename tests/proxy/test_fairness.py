@@ -10,16 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.eventually import eventually
 from tests.support.front import Front, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_store
-
-# Whose lock holds the busy user's changes up matters to nobody.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {
     "type": "object",

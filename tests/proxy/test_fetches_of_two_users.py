@@ -24,9 +24,6 @@ from tests.support.service import Answer, Service, call
 
 __all__ = ["waiters"]
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 REFUSED = Reply(
     404,
     {"Content-Type": "application/problem+json"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from encrypted_records.proxy.write.merge_scheduler import (
 from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon
 from tests.support.background import Queued
 from tests.support.pools import closing_pool
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -50,16 +51,7 @@ def store(service: Service) -> Store:
 
 @pytest.fixture
 def run(store: Store, tmp_path: Path) -> Run:
-    folder = with_keyrings(store.service, tmp_path)
-
-    def run(test: Test) -> None:
-        async def whole() -> None:
-            async with second_proxy(store, folder) as proxy:
-                await test(proxy)
-
-        asyncio.run(whole())
-
-    return run
+    return partial(act_as_second, store, with_keyrings(store.service, tmp_path))
 
 
 def merger(proxy: Proxy, **more: Any) -> MergeScheduler:

@@ -34,17 +34,12 @@ from tests.support.pools import closing_pool
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["DEFINITION"]
 
 
 @pytest.fixture
 def overrides() -> Overrides:
     return PACKING
-
-
-@pytest.fixture
-def definition() -> dict[str, Any]:
-    return DEFINITION
 
 
 @pytest.fixture(autouse=True)

@@ -28,20 +28,12 @@ from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},
 }
 ROWS = [{"n": n} for n in range(200)]
 FAILURE = Reply(500, {"Content-Type": "text/html"}, b"")
-
-
-@pytest.fixture
-def definition() -> dict[str, Any]:
-    return DEFINITION
 
 
 def stored(store: Store) -> list[dict[str, int]]:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from encrypted_records.proxy.jobs.service import JOB_SCHEME
 from encrypted_records.proxy.process import Background
 from tests.e2e.database import database_of
@@ -22,9 +20,6 @@ from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import ANSWER_SECONDS, Account, Answer, Service, call
 from tests.support.store import Store, new_store
-
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -44,11 +39,6 @@ class ByToken(Account):
     @property
     def auth(self) -> str:
         return f"Bearer {self.token}"
-
-
-@pytest.fixture
-def definition() -> dict[str, Any]:
-    return DEFINITION
 
 
 def numbers(store: Store) -> list[int]:

@@ -36,9 +36,6 @@ from tests.support.service import Answer, Service
 from tests.support.sqlite_files import have_read_again
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {

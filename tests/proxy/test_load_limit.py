@@ -200,7 +200,6 @@ def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
         yield running
 
 
-@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 def test_a_crowd_of_one_is_refused_in_part_and_another_is_answered(
     service: Service, proxy: Proxy, front: Front
 ) -> None:
@@ -237,7 +236,6 @@ def log_in(proxy: Proxy, store: Store) -> int:
     return call("POST", f"{proxy.url}/api/token/", body).status
 
 
-@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 def test_bodies_that_never_end_keep_nobody_from_logging_in(
     service: Service, proxy: Proxy, front: Front
 ) -> None:

@@ -19,9 +19,6 @@ from tests.support.eventually import eventually
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},
@@ -74,11 +71,6 @@ def overrides() -> Overrides:
     return Overrides(workers=partial(WorkerPool))
 
 
-@pytest.fixture
-def definition() -> dict[str, Any]:
-    return DEFINITION
-
-
 @pytest.fixture(autouse=True)
 def hurried(proxy: Proxy) -> None:
     proxy.services.jobs.runner.lost_waits = (0.01,)
@@ -94,8 +86,9 @@ def why_waiting(proxy: Proxy, path: str) -> str:
 
 @pytest.mark.parametrize("way", ["every worker ends", "none can be started"])
 def test_a_job_waits_without_end_where_no_worker_works_and_completes_once_some_do(
-    store: Store, proxy: Proxy, starts: Starts, way: str
+    store: Store, proxy: Proxy, starts: Starts, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "MOST_LOST", 3)
     starts.program = ENDS_AT_ONCE if way == "every worker ends" else None
     starts.refuses = starts.program is None
     path = jobs.started(store, jobs.as_json(store, ROWS))

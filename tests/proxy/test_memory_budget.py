@@ -3,7 +3,6 @@ reads again from its disk what it had to drop."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from encrypted_records.index.query.asking import Sizes
 from encrypted_records.proxy.settings import Overrides
 from tests.support.front import Asked, running_front
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import store_groups, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, exact, new_store
 
@@ -89,12 +88,8 @@ def store(service: Service, tmp_path: Path) -> Store:
     store = new_store(service, DEFINITION)
     store.ingest([{"name": "first"}])
 
-    async def fill() -> None:
-        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
-            for at in range(SEGMENTS):
-                await proxy.ingest([person(ROWS * at + number) for number in range(ROWS)])
-
-    asyncio.run(fill())
+    groups = ([person(ROWS * at + row) for row in range(ROWS)] for at in range(SEGMENTS))
+    store_groups(store, tmp_path / "filling", *groups)
     return store
 
 

@@ -22,7 +22,7 @@ from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.settings import Overrides
 from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import store_groups, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -61,22 +61,14 @@ def store(service: Service, tmp_path: Path) -> Store:
     store = new_store(service, DEFINITION)
     store.ingest([{"name": "first"}])
 
-    async def fill() -> None:
-        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
-            for at in range(SEGMENTS):
-                some = range(at * MANY, (at + 1) * MANY)
-                await proxy.ingest(
-                    [
-                        {"name": f"n{n * 7919 % 10**6:06}", "city": f"c{n % 7}", "age": n % 9973}
-                        for n in some
-                    ]
-                )
+    def person(n: int) -> dict[str, Any]:
+        return {"name": f"n{n * 7919 % 10**6:06}", "city": f"c{n % 7}", "age": n % 9973}
 
-    asyncio.run(fill())
+    groups = ([person(at * MANY + n) for n in range(MANY)] for at in range(SEGMENTS))
+    store_groups(store, tmp_path / "filling", *groups)
     return store
 
 
-@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +104,6 @@ def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
     assert min(taken.values()) >= 2 * len(questions())
 
 
-@pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("dead", [False, True], ids=["all rows", "all but a dead one"])
 @pytest.mark.parametrize("stays", [False, True], ids=["sums", "columns by row"])
 def test_what_is_kept_waits_for_nobody_who_has_all_turns(

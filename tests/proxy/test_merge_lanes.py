@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from encrypted_records.proxy.write.merge_scheduler import (
 )
 from tests.support import eventually
 from tests.support.background import Queued
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -52,16 +53,7 @@ def store(service: Service) -> Store:
 
 @pytest.fixture
 def run(store: Store, tmp_path: Path) -> Run:
-    folder = with_keyrings(store.service, tmp_path)
-
-    def run(test: Test) -> None:
-        async def whole() -> None:
-            async with second_proxy(store, folder) as proxy:
-                await test(proxy)
-
-        asyncio.run(whole())
-
-    return run
+    return partial(act_as_second, store, with_keyrings(store.service, tmp_path))
 
 
 async def fill(proxy: Proxy, count: int, times: int = 2) -> None:

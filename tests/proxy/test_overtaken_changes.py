@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,9 @@ from encrypted_records.http import problem
 from encrypted_records.index.segments.merge_policy import Tier
 from tests.support.front import Asked, Front, Reply, nothing, running_front
 from tests.support.proxies import running_proxy
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
-
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -76,11 +72,10 @@ def gone(path: str, code: str, act: Callable[[], None]) -> Callable[[Asked], Rep
 def merge(store: Store, folder: Path) -> None:
     """Merge its segments at a proxy of its own, in this process."""
 
-    async def whole() -> None:
-        async with second_proxy(store, with_keyrings(store.service, folder)) as proxy:
-            assert await proxy.merger(*TIERS).merge_next(proxy.caller, proxy.state)
+    async def act(proxy: Proxy) -> None:
+        assert await proxy.merger(*TIERS).merge_next(proxy.caller, proxy.state)
 
-    asyncio.run(whole())
+    act_as_second(store, with_keyrings(store.service, folder), act)
 
 
 def test_a_change_of_a_field_goes_on_with_the_row_that_another_change_has_put_there(

@@ -18,9 +18,6 @@ from tests.support.proxies import running_proxy
 from tests.support.service import Answer, Service
 from tests.support.store import Store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 100}},

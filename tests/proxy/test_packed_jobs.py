@@ -34,8 +34,6 @@ from tests.support.proxies import Proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 #: More than a segment has that is not packed.
 MANY = 5_000
 
@@ -43,11 +41,6 @@ MANY = 5_000
 @pytest.fixture
 def overrides() -> Overrides:
     return PACKING
-
-
-@pytest.fixture
-def definition() -> dict[str, Any]:
-    return DEFINITION
 
 
 def named(n: int) -> str:

@@ -14,8 +14,6 @@ from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "formats": "enforced",

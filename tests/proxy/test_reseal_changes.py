@@ -18,9 +18,6 @@ from tests.support.second_proxy import with_keyrings
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 BEFORE: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -4,7 +4,7 @@ and the API lies. Whatever happens is made to happen at one place of the job."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,54 +17,18 @@ from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.jobs import resealing
 from tests.e2e.database import database_of
+from tests.proxy.beside import first, front, proxy, running, store
 from tests.proxy.test_altered import row_of
 from tests.proxy.test_reseal import DEFINITION, ROWS, answers, begin, groups, resealed
 from tests.support import jobs
-from tests.support.front import Asked, Front, Reply, honest, nothing, running_front
-from tests.support.proxies import Proxy, running_proxy
-from tests.support.second_proxy import with_keyrings
-from tests.support.service import Service
-from tests.support.store import Store, new_store
+from tests.support.fixtures import at as at_proxy
+from tests.support.front import Asked, Front, Reply, nothing
+from tests.support.proxies import Proxy
+from tests.support.store import Store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
+__all__ = ["DEFINITION", "first", "front", "proxy", "running", "store"]
 
 NO_ROW = b'{"status": 404, "code": "row_gone", "title": "gone", "detail": "gone"}'
-
-
-@pytest.fixture(scope="module")
-def running(service: Service) -> Iterator[Front]:
-    with running_front(service.base_url) as front:
-        yield front
-
-
-@pytest.fixture
-def front(running: Front) -> Iterator[Front]:
-    yield running
-    running.invent, running.lie = nothing, honest
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    made = new_store(service, DEFINITION)
-    made.ingest(ROWS[:1])  # the keyring is made
-    return made
-
-
-@pytest.fixture
-def store(first: Store) -> Store:
-    return first.another_schema(DEFINITION)
-
-
-@pytest.fixture(scope="module")
-def proxy(
-    first: Store, running: Front, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Proxy]:
-    """Another one with the account's keyring, behind the front."""
-    folder = with_keyrings(first.service, tmp_path_factory.mktemp("beside"))
-    with running_proxy(running.url, folder) as other:
-        yield other
 
 
 @pytest.fixture
@@ -75,7 +39,7 @@ def beside(store: Store, front: Front, proxy: Proxy, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(resealing, "FEW_ROWS", 2)
     for _ in range(5):
         store.ingest(ROWS)
-    return replace(store, service=replace(store.service, proxy_url=proxy.url))
+    return at_proxy(store, proxy)
 
 
 def at(front: Front, end: str, *acts: Callable[[], object]) -> None:

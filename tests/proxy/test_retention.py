@@ -32,7 +32,7 @@ from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Lie, Reply, running_front
 from tests.support.page_visits import logged_in
 from tests.support.proxies import running_proxy
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
 
@@ -161,13 +161,12 @@ def store_old(store: Store, folder: Path, names: Sequence[str], *, days: int) ->
         for name in names
     ]
 
-    async def whole() -> None:
-        async with second_proxy(store, folder) as proxy:
-            upload = seal(proxy.state.ledger, proxy.state.definition, plain).upload
-            (receipt,) = await proxy.services.api.commit([upload], proxy.caller.auth)
-            await proxy.services.schemas.settle(proxy.caller, proxy.state, upload, receipt)
+    async def act(proxy: Proxy) -> None:
+        upload = seal(proxy.state.ledger, proxy.state.definition, plain).upload
+        (receipt,) = await proxy.services.api.commit([upload], proxy.caller.auth)
+        await proxy.services.schemas.settle(proxy.caller, proxy.state, upload, receipt)
 
-    asyncio.run(whole())
+    act_as_second(store, folder, act)
     return [ids.to_text(one.record_id) for one in plain]
 
 

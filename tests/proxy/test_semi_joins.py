@@ -3,10 +3,10 @@ all values would find them, in every way to ask; and what is refused, by name.""
 
 from __future__ import annotations
 
-import asyncio
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from encrypted_records.model.predicates import MAX_JOIN_DEPTH, MAX_JOINS
 from tests import oracle
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, store_groups, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -130,14 +130,13 @@ def places(services: Callable[[str], Service], tmp_path_factory: pytest.TempPath
     visits.ingest(SEEN[:3])
     folder = with_keyrings(patients.service, tmp_path_factory.mktemp("joins"))
 
-    async def fill() -> None:
-        for store, rows in ((patients, PEOPLE), (visits, SEEN)):
-            async with second_proxy(store, folder) as proxy:
-                fields = proxy.state.definition.fields
-                plain = [{name: fields[name].accept(row[name]) for name in row} for row in rows]
-                await proxy.ingest(plain[3:])
+    async def fill(proxy: Proxy, rows: list[dict[str, Any]]) -> None:
+        fields = proxy.state.definition.fields
+        plain = [{name: fields[name].accept(row[name]) for name in row} for row in rows]
+        await proxy.ingest(plain[3:])
 
-    asyncio.run(fill())
+    for store, rows in ((patients, PEOPLE), (visits, SEEN)):
+        act_as_second(store, folder, partial(fill, rows=rows))
     return Places(patients, made["url"])
 
 
@@ -228,12 +227,7 @@ def test_two_comparisons_of_one_field_in_another_schema_are_one_range(
     numbers = {"n": {"type": "integer", "minimum": 0, "maximum": 10**6}}
     theirs = places.patients.another_schema(definition(numbers))
     theirs.ingest([{"n": 0}])
-
-    async def fill() -> None:
-        async with second_proxy(theirs, with_keyrings(theirs.service, tmp_path)) as proxy:
-            await proxy.ingest([{"n": number} for number in range(SEVERAL_PAGES)])
-
-    asyncio.run(fill())
+    store_groups(theirs, tmp_path, [{"n": number} for number in range(SEVERAL_PAGES)])
     low, high = SEVERAL_PAGES // 2, SEVERAL_PAGES // 2 + 20
 
     def told(where: dict[str, Any]) -> tuple[int, int, int]:

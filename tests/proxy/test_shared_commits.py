@@ -21,9 +21,6 @@ from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},

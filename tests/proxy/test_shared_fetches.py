@@ -26,14 +26,11 @@ from encrypted_records.proxy.search.caches import BLOCK
 from encrypted_records.proxy.search.search import OpenedPage
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.held_back import PATIENCE, HeldBack, Waiters, is_for_pages, is_for_rows, waiters
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, second_proxy, store_groups, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
 __all__ = ["waiters"]
-
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -91,12 +88,8 @@ def stored(service: Service) -> Store:
 
 @pytest.fixture(scope="module")
 def filled(stored: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    async def fill() -> None:
-        folder = with_keyrings(stored.service, tmp_path_factory.mktemp("filling"))
-        async with second_proxy(stored, folder) as proxy:
-            await proxy.ingest([{"name": name(n), "age": n % 90} for n in range(MANY)])
-
-    asyncio.run(fill())
+    rows = [{"name": name(n), "age": n % 90} for n in range(MANY)]
+    store_groups(stored, tmp_path_factory.mktemp("filling"), rows)
     return stored
 
 

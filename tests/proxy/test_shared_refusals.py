@@ -21,25 +21,18 @@ from encrypted_records.proxy.write.ingest import (
     IdempotencyKey,
     IngestRequest,
 )
-from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
+from tests.proxy.beside import first
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Answer, Service, call
-from tests.support.store import Store, new_store
+from tests.support.store import Store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["first"]
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},
 }
 Made = list[CreatedRecord]
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    made = new_store(service, DEFINITION)
-    made.ingest([{"n": 0}])  # the keyring is made
-    return made
 
 
 @pytest.fixture
@@ -118,11 +111,7 @@ class Crowd:
 
 
 def run(store: Store, folder: Path, work: Callable[[Crowd], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with second_proxy(store, folder) as proxy:
-            await work(Crowd(store, proxy))
-
-    asyncio.run(whole())
+    act_as_second(store, folder, lambda proxy: work(Crowd(store, proxy)))
 
 
 def numbers(store: Store) -> list[int]:

@@ -20,9 +20,6 @@ from tests.support.service import Answer, Service
 from tests.support.silence import Silence, silence_before
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},

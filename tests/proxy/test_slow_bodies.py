@@ -16,9 +16,6 @@ from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import ANSWER_SECONDS, Service, call
 from tests.support.store import Store, new_store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 LIMITS = ServerLimits(grace_seconds=1.0, known_grace_seconds=30.0)
 DEFINITION = {
     "type": "object",

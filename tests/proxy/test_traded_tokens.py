@@ -16,9 +16,6 @@ from tests.support.proxies import Proxy
 from tests.support.service import Service, call
 from tests.support.store import Store
 
-# Nothing here is the database's affair.
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 
 @pytest.fixture
 def definition() -> dict[str, Any]:

@@ -9,10 +9,11 @@ import pytest
 
 from encrypted_records.client.sdk.sync_client import Client
 from encrypted_records.errors import Conflict
-from tests.support.service import Answer, Service
-from tests.support.store import Store, new_store
+from tests.proxy.beside import first, store
+from tests.support.service import Answer
+from tests.support.store import Store
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+__all__ = ["first", "store"]
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -23,16 +24,6 @@ DEFINITION: dict[str, Any] = {
     },
     "unique": [["email"], ["site", "number"]],
 }
-
-
-@pytest.fixture(scope="module")
-def first(service: Service) -> Store:
-    return new_store(service, DEFINITION)
-
-
-@pytest.fixture
-def store(first: Store) -> Store:
-    return first.another_schema(DEFINITION)
 
 
 def put(store: Store, rows: list[dict[str, Any]], by: str = "email") -> Answer:

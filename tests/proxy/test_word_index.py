@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 from encrypted_records.index.segments.merge_policy import Tier
 from tests.proxy.test_reseal import resealed
-from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.second_proxy import Proxy, act_as_second, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
 
@@ -72,18 +71,17 @@ def test_minis_whose_words_take_many_bytes_become_pages_that_a_worker_stages(
     store = new_store(service, definition(**{"x-index": ["words"]}))
     # Each has room for nearly as many words as a mini may have, and takes some 1.4 MiB.
     named = [store.ingest([{"note": f"fever {one} " * 80_000}])[0] for one in range(7)]
-    folder = with_keyrings(service, tmp_path)
 
-    async def whole() -> list[Any]:
-        async with second_proxy(store, folder) as proxy:
-            before = [segment.form for segment in proxy.state.ledger.snapshot().segments]
-            merger = proxy.merger(Tier(4096, 1), pages_at_once=100)
-            outcome = await merger.merge_next(proxy.caller, proxy.state)
-            assert outcome is not None
-            await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
-            return before + [segment.form for segment in proxy.state.ledger.snapshot().segments]
+    async def merge(proxy: Proxy) -> list[Any]:
+        before = [segment.form for segment in proxy.state.ledger.snapshot().segments]
+        merger = proxy.merger(Tier(4096, 1), pages_at_once=100)
+        outcome = await merger.merge_next(proxy.caller, proxy.state)
+        assert outcome is not None
+        await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
+        return before + [segment.form for segment in proxy.state.ledger.snapshot().segments]
 
-    assert asyncio.run(whole()) == ["mini"] * 7 + ["paged"]
+    forms = act_as_second(store, with_keyrings(service, tmp_path), merge)
+    assert forms == ["mini"] * 7 + ["paged"]
     assert store.found(FEVER) == named
     assert store.found({"field": "note", "op": "has_phrase", "value": "3 fever"}) == [named[3]]
     # More words than a mini may have are pages from the beginning.

@@ -1,7 +1,7 @@
 """Fixtures of tests that stand between a proxy of their own, in this process, and the API.
 
 ``tests/proxy/conftest.py`` has them. A module says with a fixture ``overrides`` what its proxy has
-other than every proxy, and with one ``definition`` what its schema is.
+other than every proxy, and with a constant ``DEFINITION`` what its schema is.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ def front(service: Service) -> Iterator[Front]:
 @pytest.fixture
 def overrides() -> Overrides:
     return Overrides()
+
+
+@pytest.fixture
+def definition(request: pytest.FixtureRequest) -> Any:
+    return request.module.DEFINITION
 
 
 @pytest.fixture

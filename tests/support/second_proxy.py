@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from encrypted_records.client.api import KnownState
 from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
@@ -35,6 +36,8 @@ from tests.support.pools import CopiedWorkers
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store
+
+T = TypeVar("T")
 
 
 class Proxy:
@@ -153,3 +156,23 @@ async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
     # The proxy ends in order first: else its workers and connections would stay.
     if failed is not None:
         raise failed
+
+
+def act_as_second(store: Store, data_dir: Path, act: Callable[[Proxy], Awaitable[T]]) -> T:
+    """Have a second proxy do something, which starts for it and ends."""
+
+    async def whole() -> T:
+        async with second_proxy(store, data_dir) as proxy:
+            return await act(proxy)
+
+    return asyncio.run(whole())
+
+
+def store_groups(store: Store, data_dir: Path, *groups: Sequence[dict[str, Any]]) -> None:
+    """Store each of these as one group, by a second proxy with the service's keyrings."""
+
+    async def ingest(proxy: Proxy) -> None:
+        for group in groups:
+            await proxy.ingest(group)
+
+    act_as_second(store, with_keyrings(store.service, data_dir), ingest)

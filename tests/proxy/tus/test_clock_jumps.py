@@ -20,8 +20,6 @@ from tests.support.store import Store
 
 __all__ = ["front", "proxy", "store"]
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
-
 DAY = 86_400.0
 TUS = {"Tus-Resumable": "1.0.0"}
 
