@@ -240,30 +240,6 @@ def test_of_an_api_that_was_killed_nothing_is_left_and_nobody_waits_for_it(
     erase(job.writer)
 
 
-def test_an_api_on_a_machine_that_is_lost_is_waited_for_two_minutes(
-    two: Two, job: Job, tmp_path: Path
-) -> None:
-    rows = rows_in(job)
-    [group] = job.groups
-    with running_api(
-        tmp_path, database_url=two.here.database_url, environment=two.environment
-    ) as lost:
-        assert elsewhere(job, lost, 10) == [rows[10]]
-        eventually(lambda: name_of(lost) in looks(two.here))
-        cache = name_of(lost)
-        lost.process.kill()
-        lost.process.wait()
-    kill(job.writer, group, 10)
-    asked = job.writer.account.call("POST", f"{job.writer.schema['url']}erasure/").json()
-    again = [(api, looks(api)[name_of(api)] + 2) for api in (two.here, two.there)]
-    eventually(lambda: all(looks(api)[name_of(api)] >= number for api, number in again))
-    assert state(job.writer)["done"] < asked["asked"] and cache in looks(two.here)
-    two.here.execute(
-        f"UPDATE cache_file SET seen = seen - interval '2 minutes' WHERE id = '{cache}'"
-    )
-    eventually(lambda: bool(state(job.writer)["done"] >= asked["asked"]))
-
-
 def test_rows_and_pages_around_those_that_were_read_came_with_them(two: Two) -> None:
     account = two.here.new_account()
     writer = Writer(account, account.new_schema())
