@@ -57,6 +57,23 @@ def test_grafana_finds_tables_and_columns_by_the_search_path(listener: Running) 
     assert ("seen", "timestamp with time zone") in columns
 
 
+def test_node_finds_its_schema_tables_and_columns(listener: Running) -> None:
+    schema, database, tables, columns = answered(listener, "TypeORM")
+    assert (schema, database) == ([("clinic",)], [("clinic",)])
+    assert [name for name, _ in tables] == ["patient"]
+    assert "cost" in [name for name, _ in columns]
+    _, described = answered(listener, "Sequelize")
+    assert ("weight", None) in described
+
+
+def test_functions_of_catalogues_name_their_columns(listener: Running) -> None:
+    query = "SELECT version(), current_database() AS d, pg_backend_pid()"
+    with listener.connect(autocommit=True) as connection:
+        for cursor in (connection.execute(query), connection.execute(query, prepare=True)):
+            names = [column.name for column in cursor.description or ()]
+            assert names == ["version", "d", "pg_backend_pid"]
+
+
 def test_dbt_finds_columns_by_the_name_of_the_database(listener: Running) -> None:
     columns = answered(listener, "dbt")[3]
     assert [row[0] for row in columns][:3] == ["id", "name", "born"]

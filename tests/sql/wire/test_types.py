@@ -193,6 +193,7 @@ def test_parameters_are_read_as_drivers_write_them() -> None:
         return types.decode_parameter(text.encode(), 0, types.ColumnType(kind))
 
     assert read(types.DATE, "2020-02-29 +01") == date(2020, 2, 29)  # JDBC
+    assert read(types.DATE, "2020-02-29T01:00:00.000+01:00") == date(2020, 2, 29)  # node-postgres
     assert read(types.TIMESTAMPTZ, "2020-01-01 10:00:00+00") == datetime(2020, 1, 1, 10, tzinfo=UTC)
     assert read(types.TIME, "10:00:00.5") == time(10, 0, 0, 500_000)
     assert read(types.BOOL, "t") is True

@@ -260,6 +260,25 @@ TOOLS: dict[str, list[str]] = {
         AS seen, count(DISTINCT name) FROM clinic.patient WHERE name ILIKE '%%a%%' AND insured IS
         true GROUP BY 1 ORDER BY 2 DESC LIMIT 50000""",
     ],
+    "Sequelize": [
+        "SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE",
+        """SELECT c.column_name as "Field", (SELECT pgd.description
+          FROM pg_catalog.pg_statio_all_tables AS st
+          INNER JOIN pg_catalog.pg_description pgd on (pgd.objoid=st.relid)
+          WHERE c.ordinal_position=pgd.objsubid AND c.table_name=st.relname) AS "Comment"
+        FROM information_schema.columns c WHERE c.table_name = 'patient'""",
+    ],
+    "TypeORM": [
+        "SELECT * FROM current_schema()",
+        "SELECT datname FROM current_database() AS datname",
+        """SELECT "table_name", obj_description((quote_ident("table_schema") || '.' ||
+          quote_ident("table_name"))::regclass, 'pg_class') AS table_comment
+        FROM "information_schema"."tables" WHERE "table_name" = 'patient'""",
+        """SELECT columns.column_name, pg_catalog.col_description((quote_ident(table_catalog) || '.'
+          || quote_ident(table_schema) || '.' || quote_ident(table_name))::regclass::oid,
+          ordinal_position) AS description
+        FROM "information_schema"."columns" WHERE "table_name" = 'visit'""",
+    ],
     "Grafana": [
         "SELECT current_setting('server_version_num')::int/100 as version",
         "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'",

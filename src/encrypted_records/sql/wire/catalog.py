@@ -11,6 +11,7 @@ that read catalogues.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -89,6 +90,10 @@ _AFTER_TABLE = frozenset(
     {",", ")", "cross", "except", "full", "group", "having", "inner", "intersect", "join", "left",
      "limit", "natural", "on", "order", "right", "union", "using", "where"}
 )  # fmt: skip
+#: Words of an expression that names a table.
+_MOST_PARTS = 64
+#: Functions that tools read as tables of one row.
+_SCALARS = frozenset({"current_database", "current_schema", "pg_backend_pid", "version"})
 _REG = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole"})
 
 
@@ -192,6 +197,11 @@ class PgCatalog:
 def with_oids(kind: str) -> str:
     """A type for a catalogue's column: this numeric type is used only for OIDs."""
     return kind.replace("UINTEGER", "OID")
+
+
+def column_name(name: str) -> str:
+    """PostgreSQL's name of a catalogue query's column, by which Knex finds ``version``."""
+    return re.sub(r'^"?(\w+)"?\(\)$', r"\1", name)
 
 
 @cache
@@ -693,18 +703,23 @@ def _call_length(words: Sequence[SqlToken], at: int, name: str, before: Sequence
     """
     if at == 0 or words[at - 1].word not in before or words[at].word != name:
         return 0
+    place = _closing(words, at + 1)
+    return place + 1 - at if place > at + 1 else 0
+
+
+def _closing(words: Sequence[SqlToken], at: int) -> int:
+    """The place of the parenthesis that closes the one here; -1 if there is none."""
     depth = 0
-    for place, token in enumerate(words[at + 1 :], at + 1):
+    for place, token in enumerate(words[at:], at):
         depth += {"(": 1, ")": -1}.get(token.text, 0)
         if depth == 0:
-            return place + 1 - at if place > at + 1 else 0
-    return 0
+            return place if place > at else -1
+    return -1
 
 
-def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToken]]:
-    """The number of words to replace at a position, and their replacement."""
+def _replaced_call(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToken]]:
+    """As :func:`_replaced`, for calls and parentheses; 0 words for others."""
     token = words[at]
-    following = [token.word for token in words[at + 1 : at + 5]]
     if length := _call_length(words, at, "generate_series", (",", "select")):
         # Rows, where DuckDB has a list; in FROM both are rows.
         return length, [_UNNEST, _OPEN, *words[at : at + length], _CLOSE]
@@ -715,6 +730,27 @@ def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToke
         if alias and alias[0].kind in ("word", "quoted") and alias[0].word != "from":
             called = words[at : at + length]
             return length, [_OPEN, _SELECT, *called, _AS, alias[0], _CLOSE]
+    if token.word in _SCALARS and (length := _call_length(words, at, token.word, ("from",))):
+        after = words[at + length : at + length + 2]
+        name = after[1] if len(after) > 1 and after[0].word == "as" else token
+        return length, [_OPEN, _SELECT, *words[at : at + length], _AS, name, _CLOSE]
+    # A name put together of parts, such as TypeORM's: the parentheses are not those of a call.
+    before = words[at - 1]
+    if token.text == "(" and (before.kind in ("other", "sign") or before.word == "select"):
+        length = _closing(words[at : at + _MOST_PARTS], 0) + 1
+        cast = [word.word for word in words[at + length : at + length + 2]]
+        if length and cast == ["::", "regclass"]:
+            looked_up = SqlToken("word", "to_regclass", 0, 0)
+            return length + 2, [looked_up, *words[at : at + length]]
+    return 0, ()
+
+
+def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToken]]:
+    """The number of words to replace at a position, and their replacement."""
+    if (replaced := _replaced_call(words, at))[0]:
+        return replaced
+    token = words[at]
+    following = [token.word for token in words[at + 1 : at + 5]]
     if token.word == "operator" and following[:1] == ["("] and ")" in following:
         end = at + 1 + following.index(")")
         sign = "".join(token.text for token in words[at + 2 : end])

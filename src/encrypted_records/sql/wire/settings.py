@@ -78,7 +78,8 @@ _FIXED: Mapping[str, str] = {
     "client_encoding": r"'?(utf-?8|unicode|sql_ascii)'?",
     "datestyle": r"iso([, ]+(mdy|dmy|ymd|us|european|noneuropean))?",
     "standard_conforming_strings": r"on|true|1|yes",
-    "timezone": r"(etc/)?(utc|gmt|z|zulu|universal|uct)|[+-]?0+(:00)?|default|local",
+    "timezone": r"(etc/)?(utc|gmt|z|zulu|universal|uct)|default|local"
+    r"|(interval )?[+-]?0+(:00)?( hour to minute)?",
     "transaction_read_only": r"on|true|1|yes",
 }
 #: Schemas of a search path without effect: they contain no tables of records.
@@ -254,7 +255,7 @@ def assignment(statement: SqlStatement) -> tuple[str, str] | None:
     if words[0].word == "names":
         return "client_encoding", words[1].value if len(words) > 1 else "UTF8"
     if words[0].word == "time" and len(words) > 2:
-        return "timezone", words[2].value
+        return "timezone", _value(words[2:])
     name, at = _dotted(words)
     if len(words) <= at + 1 or words[at].word not in ("=", "to"):
         raise Failure("42601", "syntax error in SET")

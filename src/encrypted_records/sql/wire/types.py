@@ -344,10 +344,11 @@ def _moment_binary(microseconds: int) -> bytes:
 
 
 def _date_in(value: str) -> date:
-    # JDBC sends a date with its local zone, which PostgreSQL parses and drops.
+    # JDBC sends a date with its local zone, and node-postgres with its time, too; PostgreSQL parses
+    # and drops both.
     text = re.sub(r"\s*[+-]\d\d(:\d\d)?$", "", value.strip()) if len(value) > 10 else value
     try:
-        return date.fromisoformat(text.strip())
+        return datetime.fromisoformat(text.strip()).date()
     except ValueError:
         raise BadParameter("invalid input syntax for type date", "22007") from None
 

@@ -5,6 +5,7 @@ determines the types of parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import duckdb
@@ -12,7 +13,7 @@ import duckdb
 from encrypted_records.sql import failures
 from encrypted_records.sql.planner import Parameters
 from encrypted_records.sql.wire import statements as st
-from encrypted_records.sql.wire.catalog import PgCatalog, with_oids
+from encrypted_records.sql.wire.catalog import PgCatalog, column_name, with_oids
 from encrypted_records.sql.wire.parameters import (
     ParameterValues,
     SessionFacts,
@@ -49,6 +50,9 @@ class WireWorker(Worker):
             described = describe(catalog.connection, statement, oids)
         else:
             described = describe(catalog.connection, query, oids, with_oids)
+            described = replace(
+                described, columns=[(column_name(name), kind) for name, kind in described.columns]
+            )
         return [
             query is not None,
             [kind.oid for kind in described.parameters],
@@ -68,7 +72,7 @@ class WireWorker(Worker):
         values = _named(query, given.oids, given.values)
         relation = catalog.connection.sql(query.sql, params=values or None)
         kinds = zip(relation.columns, relation.types, strict=True)
-        columns = [[name, with_oids(type_name(kind))] for name, kind in kinds]
+        columns = [[column_name(name), with_oids(type_name(kind))] for name, kind in kinds]
         table = relation.to_arrow_table()
         return columns, as_stream(table.schema, table.to_batches())
 
