@@ -280,6 +280,9 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     for number, wanted in zip(high, request["numbers"], strict=True):
         os.dup2(number, wanted)
     os.closerange(_HIGH, max(high) + 1)
+    if 1 in request["numbers"]:  # the stream that is here was opened for another kind of file
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = os.fdopen(1, "w", encoding=encoding, errors=errors, closefd=False)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

@@ -332,11 +332,8 @@ def open_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8")
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
-    # Names of files may have any bytes. Of a file that was replaced by a pipe, Python asks in vain
-    # how much is written, once the errors are set.
-    with suppress(OSError):
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files may have any bytes
+        sys.stdout.reconfigure(errors="surrogateescape")
 
 
 def drop_unwritten() -> None:
