@@ -111,7 +111,10 @@ def test_too_few_descriptors_are_refused_by_name(command: str, least: int, tmp_p
     line = [sys.executable, "-m", "encrypted_records.cli.main", command]
     done = subprocess.run(
         ["sh", "-c", f'ulimit -n {least - 1}; exec "$@"', "sh", *line],
-        env=clean_environment(ERS_DATA_DIR=str(tmp_path / "data")),
+        env=clean_environment(
+            **{f"ERS_{command.upper()}_PORT": str(free_ports(1)[0])},
+            ERS_DATA_DIR=str(tmp_path / "data"),
+        ),
         capture_output=True,
         text=True,
         check=False,
