@@ -189,12 +189,13 @@ def test_a_mirror_is_proven_without_api_and_login_and_damage_is_named(world: Wor
 def test_a_place_without_a_mirror_is_named_by_whoever_reads_it(
     world: World, tmp_path: Path
 ) -> None:
+    port = str(free_ports(1)[0])
     for arguments in (
-        ("verify", "--mirror", str(tmp_path)),
-        ("api", "--mirror", str(tmp_path), "--api-port", str(free_ports(1)[0])),
-        ("proxy", "--mirror", str(tmp_path), "--data-dir", str(tmp_path / "data")),
+        ("verify",),
+        ("api", "--api-port", port),
+        ("proxy", "--proxy-port", port, "--data-dir", str(tmp_path / "data")),
     ):
-        said = world.ers(*arguments)
+        said = world.ers(*arguments, "--mirror", str(tmp_path))
         assert said.code != 0
         assert "the mirror lacks an object: mirror.json" in said.err
 
