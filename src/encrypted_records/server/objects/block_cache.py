@@ -167,10 +167,17 @@ class BlockCache:
     A ring buffer: the file is filled up to ``most_bytes``, and then overwritten from its beginning.
     """
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        most_bytes: int,
+        *,
+        keep_free: int = KEEP_FREE_BYTES,
+    ) -> None:
         self.id = secrets.token_hex(16)
         self._folder = folder
         self._most = most_bytes
+        self._keep_free = keep_free
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._reads = Reads()
@@ -390,7 +397,7 @@ class BlockCache:
         """Cache bytes, unless a look has begun since they were read: it may have missed their
         object.
         """
-        if free_below(self._folder) < KEEP_FREE_BYTES:
+        if free_below(self._folder) < self._keep_free:
             return
         with self._lock, self._reopening():
             if turn != self._turn or not self._is_trusted(TRUSTED_SECONDS):
