@@ -281,7 +281,7 @@ def to_error(
         kind = _BY_STATUS.get(status, errors.ApiFailed)
     error = kind(
         received.detail or f"the answer was {status} {title_of(status).lower()}",
-        code=received.code or None,
+        code=received.code or ("api_answer" if 300 <= status < 400 else None),
         hint=received.hint if received.code else None,
         flaws=tuple(Flaw(**msgspec.structs.asdict(flaw)) for flaw in received.errors),
         retry_after=retry_after,
