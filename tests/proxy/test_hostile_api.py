@@ -27,6 +27,7 @@ NAMED = {
     "log_broken",
     "does_not_open",
     "key_missing",
+    "api_answer",
     "api_failed",
     "api_unreachable",
     "http_error",
